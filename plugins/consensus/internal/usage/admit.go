@@ -103,7 +103,7 @@ func (c *Counter) admitBytes(ctx context.Context, user string, size int64, reque
 	if !ok {
 		growth, err := c.growth(ctx, user, request)
 		if err != nil {
-			return nil, status.FromContextError(err).Err()
+			return nil, err
 		}
 		c.mu.Lock()
 		more := a.stored.plus(growth).counts() - a.stored.counts()

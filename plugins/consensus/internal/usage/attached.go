@@ -14,13 +14,14 @@ import (
 const mostAttached = int64(2000)
 
 // attach reserves room on the leases that the keys of a request are put on, and returns how many each has reserved, and what the request counts for the keys that etcd checks. It refuses a request that
-// puts too many on one.
+// puts too many on one, whether they are on it already or not: to know that their values would have to be read.
 func (c *Counter) attach(ctx context.Context, user string, request any) (attached map[int64]int64, checks int64, err error) {
-	all, _ := c.attachments(ctx, user, request, false)
-	if len(all) == 0 {
-		return nil, 0, nil
+	for _, put := range leased(nil, request) {
+		if attached == nil {
+			attached = make(map[int64]int64)
+		}
+		attached[put.GetLease()]++
 	}
-	attached = all
 	fits := func() (full int64, ok bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -29,21 +30,15 @@ func (c *Counter) attach(ctx context.Context, user string, request any) (attache
 				return lease, false
 			}
 		}
-		for lease, keys := range all {
-			checks += keys * (c.attached[lease] + c.attaching[lease]) * perVisit
-		}
 		for lease, keys := range attached {
+			checks += keys * (c.attached[lease] + c.attaching[lease]) * perVisit
 			add(c.attaching, lease, keys)
 		}
 		return 0, true
 	}
 	full, ok := fits()
-	if !ok {
-		// Nobody is refused for what ended a moment ago, nor for writing a key anew that is on the lease already.
-		if err = c.catchUp(ctx); err == nil {
-			attached, err = c.attachments(ctx, user, request, true)
-		}
-		if err != nil {
+	if !ok { // Nobody is refused for what has left the lease a moment ago.
+		if err := c.catchUp(ctx); err != nil {
 			return nil, 0, status.FromContextError(err).Err()
 		}
 		full, ok = fits()
@@ -62,29 +57,6 @@ func (c *Counter) detach(attached map[int64]int64) {
 	for lease, keys := range attached {
 		add(c.attaching, lease, -keys)
 	}
-}
-
-// attachments is how many keys a request puts on each lease, in both branches of a transaction; with look, without those that are on it already.
-func (c *Counter) attachments(ctx context.Context, user string, request any, look bool) (map[int64]int64, error) {
-	present := reader{kv: c.config.KV, user: user, left: lookedAt}
-	defer present.end()
-	var attached map[int64]int64
-	for _, put := range leased(nil, request) {
-		if look && present.mayLook(put.GetKey()) {
-			former, err := present.get(ctx, put.GetKey(), 0)
-			if err != nil {
-				return nil, err
-			}
-			if former.GetLease() == put.GetLease() {
-				continue
-			}
-		}
-		if attached == nil {
-			attached = make(map[int64]int64)
-		}
-		attached[put.GetLease()]++
-	}
-	return attached, nil
 }
 
 // leased appends the puts of a request that have a lease.

@@ -63,7 +63,6 @@ func TestKeysOfALeaseAreBounded(t *testing.T) {
 	op := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put(first, "more")}}
 	_, err := counter.Admit(ctx, "ant", &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{Failure: []*pb.RequestOp{op}}}}}})
 	full("one more, nested, in a branch that is not taken", err)
-	fits("one that is on it", put(first, "0"))
 	fits("one on another lease", put(second, "more"))
 	fits("one on none", put(0, "1"))
 	fits("what that has left", put(first, "3"))

@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"google.golang.org/grpc/status"
 )
 
 // most is the most that operations may add, by themselves: no look into the store is needed for it.
@@ -37,16 +38,32 @@ const (
 // growth is how much larger a request leaves what a user has, as the store is now; a transaction by the branch that leaves more, of bytes and of keys each. etcd refuses a
 // transaction that touches a key twice, so that operations may be looked at one by one. Only the user's own keys are looked at: etcd refuses what touches
 // others, and whether it would have fitted is nobody's business.
-func (c *Counter) growth(ctx context.Context, user string, request any) (Total, error) {
+//
+// What is read for it counts as what a transaction reads that writes, and one request of a user is looked at at a time: who has used up what it may could have its largest values read all the time.
+func (c *Counter) growth(ctx context.Context, user string, request any) (growth Total, err error) {
+	looked, err := c.look(ctx, user)
+	if err != nil {
+		return Total{}, status.FromContextError(err).Err()
+	}
+	defer looked()
+	if err := c.paid(ctx, user); err != nil {
+		return Total{}, err
+	}
 	present := reader{kv: c.config.KV, user: user, left: lookedAt}
-	defer present.end()
+	defer func() {
+		present.end()
+		c.owe(user, present.read/perApplied)
+	}()
 	switch request := request.(type) {
 	case *pb.PutRequest:
-		return present.growthOfPut(ctx, request)
+		growth, err = present.growthOfPut(ctx, request)
 	case *pb.TxnRequest:
-		return present.growthOfTxn(ctx, request)
+		growth, err = present.growthOfTxn(ctx, request)
 	}
-	return Total{}, nil
+	if err != nil {
+		return Total{}, status.FromContextError(err).Err()
+	}
+	return growth, nil
 }
 
 func (r *reader) growthOfTxn(ctx context.Context, txn *pb.TxnRequest) (Total, error) {

@@ -269,12 +269,8 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	var few [4]delta
 	deltas := few[:0]
 	before := reader{kv: c.config.KV}
-	defer func() { before.end() }()
-	for i, change := range events {
-		if i%pageKeys == pageKeys-1 { // writers wait for what is read at a time
-			before.end()
-			before.tx = nil
-		}
+	defer before.end()
+	for _, change := range events {
 		key := change.Kv.Key
 		user := UserOf(key)
 		if user == nil {

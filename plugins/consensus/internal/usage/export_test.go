@@ -26,6 +26,13 @@ func Stored(kv mvcc.WatchableKV) *Counter {
 	return &Counter{config: Config{KV: kv}, accounts: make(map[string]*account)}
 }
 
+// StoredPaced is one that also knows how fast users may write.
+func StoredPaced(kv mvcc.WatchableKV, pace Pace) *Counter {
+	c := Stored(kv)
+	c.config.Pace = pace
+	return c
+}
+
 // Written is what a request counts.
 func Written(request any) int64 { return written(request) }
 
@@ -95,8 +102,25 @@ func (c *Counter) Weigh(ctx context.Context, user string, request any) (int64, e
 
 // Weight is what a request weighs, if its user has so many keys.
 func Weight(ctx context.Context, kv mvcc.WatchableKV, user string, keys int64, request any) (int64, error) {
-	c := Stored(kv)
-	c.config.Pace = Pace{PerSecond: 1 << 20, AtOnce: 1 << 30}
+	c := StoredPaced(kv, Pace{PerSecond: 1 << 20, AtOnce: 1 << 30})
 	c.account(user).stored.Keys = keys
 	return c.wait(ctx, user, request, 0)
 }
+
+// Walked is what a request counts for former revisions, if the store is at a present one.
+func Walked(present int64, user string, request any) int64 {
+	c := Stored(nil)
+	c.revision = present
+	return c.walked(user, request)
+}
+
+// Growth is how much more a user has after a request, and what it then owes.
+func (c *Counter) Growth(ctx context.Context, user string, request any) (growth Total, owed int64, err error) {
+	_, limiter := c.paceOf(user)
+	before := limiter.Tokens()
+	growth, err = c.growth(ctx, user, request)
+	return growth, int64(before - limiter.Tokens()), err
+}
+
+// At has the store at a revision.
+func (c *Counter) At(revision int64) { c.revision = revision }

@@ -77,6 +77,7 @@ func (c *Counter) wait(ctx context.Context, user string, request any, checks int
 	if err != nil {
 		return 0, status.FromContextError(err).Err()
 	}
+	walked := c.walked(user, request)
 	visits, ranges, err := c.passed(ctx, user, request)
 	switch {
 	case err != nil:
@@ -84,6 +85,9 @@ func (c *Counter) wait(ctx context.Context, user string, request any, checks int
 	case ranges > 1 && read <= maxApplied && read+visits > maxApplied:
 		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s has %d ranges in a transaction that writes, which may be in front of %d keys each: "+
 			"read first, and compare revisions when you write", user, ranges, visits/ranges/perVisit)
+	case walked > maxApplied:
+		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads at former revisions in a transaction that writes, which has etcd pass more than %d revisions: "+
+			"read first, and compare revisions when you write", user, maxApplied)
 	case checks > maxApplied:
 		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s puts too many keys on leases in one transaction that have many keys already, all of which are checked for each: "+
 			"put fewer at once, or use several leases", user)
@@ -91,7 +95,7 @@ func (c *Counter) wait(ctx context.Context, user string, request any, checks int
 		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads more than %d MiB in a transaction that writes, which is the most: "+
 			"read first, and compare revisions when you write", user, maxApplied>>20)
 	}
-	visits += c.passedByDeletes(user, request) + checks
+	visits += c.passedByDeletes(user, request) + walked + checks
 	bytes = min(bytes+(read+visits)/perApplied, c.config.Pace.AtOnce)
 	weight = bytes + held
 	if len(a.line) == 0 && limiter.AllowN(time.Now(), int(bytes)) { // the usual case, without a timer
@@ -150,14 +154,30 @@ func (c *Counter) begin(ctx context.Context, user string, weight int64) (end fun
 }
 
 // deleted counts what a request has deleted, when it is known: the next one waits for it.
-func (c *Counter) deleted(user string, answer any) {
-	keys := deletedBy(answer)
-	if keys == 0 {
+func (c *Counter) deleted(user string, answer any) { c.owe(user, deletedBy(answer)*perDeleted) }
+
+// owe has the user's next request that writes wait for some bytes, too.
+func (c *Counter) owe(user string, bytes int64) {
+	if bytes == 0 {
 		return
 	}
 	if _, limiter := c.paceOf(user); limiter != nil {
-		limiter.ReserveN(time.Now(), int(min(keys*perDeleted, c.config.Pace.AtOnce)))
+		limiter.ReserveN(time.Now(), int(min(bytes, c.config.Pace.AtOnce)))
 	}
+}
+
+// paid waits until a user owes nothing.
+func (c *Counter) paid(ctx context.Context, user string) error {
+	a, limiter := c.paceOf(user)
+	if limiter == nil {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, paceBound)
+	defer cancel()
+	if limiter.WaitN(waiting, 1) != nil {
+		return c.late(ctx, user, a, 1)
+	}
+	return nil
 }
 
 func (c *Counter) paceOf(user string) (*account, *rate.Limiter) {

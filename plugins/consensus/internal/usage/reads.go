@@ -56,7 +56,20 @@ func (c *Counter) MostRead(user string, request any) int64 {
 		return min(all, keys*mostOfKey) + perKey*keys, nil
 	})
 	visits, _ := c.visits(user, request)
-	return most + visits
+	return most + visits + c.walked(user, request)
+}
+
+// walked is what a request counts for the revisions of keys that etcd passes where it reads at a former one: it walks those of a key from the newest on, three nanoseconds for each. There are no more than
+// since then.
+func (c *Counter) walked(user string, request any) int64 {
+	present := c.Revision()
+	bytes, _ := eachRead(request, func(r read) (int64, error) {
+		if r.revision == 0 || !r.within(user) {
+			return 0, nil
+		}
+		return min(max(0, present-r.revision), mostVisits), nil
+	})
+	return bytes
 }
 
 // visits is what a request counts for the keys that etcd passes, if each range were in front of all that the user has, and how many ranges it has. Where that is not known, since no key is read
@@ -111,12 +124,13 @@ func (c *Counter) passed(ctx context.Context, user string, request any) (bytes, 
 // Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
 func (c *Counter) Visited(user string, request, answer any) int64 {
 	most, ranges := c.visits(user, request)
+	walked := c.walked(user, request)
 	if answer == nil || ranges == 0 {
-		return most
+		return most + walked
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return min(most, perVisit*(counted(answer)+ranges*c.account(user).gone()))
+	return min(most, perVisit*(counted(answer)+ranges*c.account(user).gone())) + walked
 }
 
 // counted is how many keys the ranges of an answer have, with those that are not in it.
@@ -142,6 +156,7 @@ const fewReads = 8
 // business. One look of a user at ranges or many keys is made at a time: a part of it is in memory, and everybody's writes wait while that is read.
 func (c *Counter) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
 	visits, _ := c.visits(user, request)
+	visits += c.walked(user, request)
 	read, err := c.reads(ctx, user, request, most-visits)
 	return read + visits, err
 }

@@ -97,11 +97,13 @@ func valueOf(ctx context.Context, kv mvcc.KV, key string) ([]byte, error) {
 
 // reader reads the sizes of keys; it opens the store with the first.
 type reader struct {
-	kv mvcc.KV
-	tx mvcc.TxnRead
-	// For growth: whose keys are looked at, and how many operations still.
+	kv   mvcc.KV
+	tx   mvcc.TxnRead
+	held int // how many keys were read in tx
+	// For growth: whose keys are looked at, how many operations still, and how many bytes were read.
 	user string
 	left int
+	read int64
 }
 
 func (r *reader) end() {
@@ -126,6 +128,13 @@ func (r *reader) find(ctx context.Context, key, end []byte, options mvcc.RangeOp
 	answer, err := r.tx.Range(ctx, key, end, options)
 	if err != nil {
 		return nil, err
+	}
+	for _, kv := range answer.KVs {
+		r.read += sizeOf(kv)
+	}
+	if r.held += len(answer.KVs); r.held >= pageKeys { // writers wait for what is read at a time
+		r.end()
+		r.tx, r.held = nil, 0
 	}
 	return answer.KVs, nil
 }
