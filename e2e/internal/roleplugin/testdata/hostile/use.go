@@ -27,6 +27,9 @@ var useAttempts = map[string]func(*attempt){
 	"use.rewrite": withStore(rewriteValues),
 	"use.applied": withStore(readInWrites),
 	"use.leases":  withStore(grantAndRevoke),
+	"use.lease":   withStore(fillLease),
+	"use.count":   withStore(countMany),
+	"use.delete":  withStore(deleteMany),
 	"use.refused": withStore(refusedCalls),
 }
 
