@@ -58,8 +58,8 @@ type GuardConfig struct {
 	Authenticate func(context.Context) (Caller, error)
 	// Starts is what the starts of a node's core are held against; nil: nothing is asked of nodes but who they are.
 	Starts *Starts
-	// Snapshots is the state of the cluster as it changes, by which streams are ended; nil: they are not.
-	Snapshots *event.Value[*cache.Snapshot]
+	// Snapshots is the state of the cluster as it changes, and News those of it after which somebody may not be admitted any more: by them streams are ended; nil: they are not.
+	Snapshots, News *event.Value[*cache.Snapshot]
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 	// Told is told who has called, and whether the call is let through, before it is; nil: nobody is.

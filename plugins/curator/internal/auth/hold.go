@@ -13,7 +13,7 @@ import (
 // hold runs a stream, and ends it when its caller is no longer the one who was admitted: the operator was revoked, the owner key replaced, or the
 // certificate has ended; the node was removed, or another start of its core has called. A newcomer is held by nothing but its own record, which is its call's.
 func (g *Guard) hold(ctx context.Context, caller Caller, handle func(context.Context) error) error {
-	if caller.Person == nil && caller.incarnation == nil || g.config.Snapshots == nil {
+	if caller.Person == nil && caller.incarnation == nil || g.config.News == nil {
 		return handle(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
@@ -49,7 +49,7 @@ func (g *Guard) outlasted(ctx context.Context, caller Caller) error {
 			"the certificate of %s ended at %s: renew it, and call again", caller, until.UTC().Format(time.RFC3339))})
 		defer cancel()
 	}
-	for watcher := g.config.Snapshots.Watch(); ; {
+	for watcher := g.config.News.Watch(); ; {
 		snapshot, err := watcher.Next(ctx)
 		if err != nil {
 			if ended := (*endedError)(nil); errors.As(context.Cause(ctx), &ended) {

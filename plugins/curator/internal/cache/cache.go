@@ -66,6 +66,7 @@ type Cache struct {
 	source    Source
 	log       hclog.Logger
 	snapshots *event.Value[*Snapshot]
+	news      *event.Value[*Snapshot]
 	// directory is what was last made into one, draws how often another may be made, values how often one with values of roles that have changed, and late the timer that ends the wait for the next.
 	// They belong to Run.
 	directory directory
@@ -79,12 +80,17 @@ func New(source Source, log hclog.Logger) *Cache {
 	late := time.NewTimer(0)
 	late.Stop()
 	return &Cache{
-		source: source, log: log, snapshots: new(event.Value[*Snapshot]), draws: rate.NewLimiter(rate.Inf, drawsAtOnce), values: rate.NewLimiter(rate.Inf, 1), late: late,
+		source: source, log: log, snapshots: new(event.Value[*Snapshot]), news: new(event.Value[*Snapshot]), late: late,
+		draws: rate.NewLimiter(rate.Inf, drawsAtOnce), values: rate.NewLimiter(rate.Inf, 1),
 	}
 }
 
 // Snapshots returns the newest snapshot; there is none before the first read. A snapshot's Cluster is nil while the store has no cluster.
 func (c *Cache) Snapshots() *event.Value[*Snapshot] { return c.snapshots }
+
+// News returns the newest of those snapshots that bring another directory, or come after a change of records. The others have a report of a single node: many of them come in a second, and each would
+// wake the watch of every node for nothing. Whoever has seen a snapshot finds what is news of it here.
+func (c *Cache) News() *event.Value[*Snapshot] { return c.news }
 
 // Run follows the source until ctx is done, whatever happens to the source in between.
 func (c *Cache) Run(ctx context.Context) {
@@ -120,7 +126,7 @@ func (c *Cache) read(ctx context.Context) (*store.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.publish(state)
+	c.publish(state, true)
 	return state, nil
 }
 
@@ -134,7 +140,7 @@ func (c *Cache) follow(ctx context.Context, state *store.State) (*store.State, e
 		select {
 		case response, open = <-watch:
 		case <-c.late.C:
-			c.publish(state)
+			c.publish(state, false)
 			continue
 		}
 		if !open {
@@ -154,7 +160,7 @@ func (c *Cache) follow(ctx context.Context, state *store.State) (*store.State, e
 			state = state.Apply(revision, held)
 			// Of what is in no snapshot nobody is woken, which would be every watch of every node.
 			if len(held) > 0 {
-				c.publish(state)
+				c.publish(state, slices.ContainsFunc(held, func(event *clientv3.Event) bool { return !store.Reported(string(event.Kv.Key)) }))
 			}
 		case response.IsProgressNotify():
 			// Kept for a resumed watch, and no news to anybody.
@@ -163,7 +169,8 @@ func (c *Cache) follow(ctx context.Context, state *store.State) (*store.State, e
 	}
 }
 
-func (c *Cache) publish(state *store.State) {
+// publish makes a state the newest snapshot. changed says that records may have changed since the one before.
+func (c *Cache) publish(state *store.State, changed bool) {
 	last, _ := c.snapshots.Get()
 	for _, key := range slices.Sorted(maps.Keys(state.Damaged)) {
 		if last == nil || last.Damaged[key] == nil {
@@ -181,6 +188,9 @@ func (c *Cache) publish(state *store.State) {
 	}
 	if common := commonOf(state); next.Common == nil || !next.Common.is(common) {
 		next.Common = common
+	}
+	if changed || last == nil || next.Sendable != last.Sendable {
+		c.news.Set(next)
 	}
 	c.snapshots.Set(next)
 }

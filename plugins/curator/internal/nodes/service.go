@@ -41,9 +41,10 @@ var _ Store = (*store.Store)(nil)
 
 // Config is what the service needs.
 type Config struct {
-	Store     Store
-	Snapshots *event.Value[*cache.Snapshot]
-	Log       hclog.Logger
+	Store Store
+	// Snapshots and News are those of the cache.
+	Snapshots, News *event.Value[*cache.Snapshot]
+	Log             hclog.Logger
 	// Now is the clock; default time.Now.
 	Now func() time.Time
 	// HeartbeatTTL is in whole seconds; default DefaultHeartbeatTTL.

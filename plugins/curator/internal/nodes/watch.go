@@ -35,11 +35,11 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 	known := func(snapshot *cache.Snapshot) bool {
 		return snapshot.Cluster != nil && snapshot.Nodes[id].GetGeneration() >= generation
 	}
-	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
+	if _, err := s.config.News.Wait(ctx, known); err != nil {
 		return context.Cause(ctx)
 	}
 	last := sight{differences: request.GetDifferences(), parts: request.GetParts(), omits: request.GetDifferences() && request.GetOmitSame()}
-	for watcher := s.config.Snapshots.Watch(); ; {
+	for watcher := s.config.News.Watch(); ; {
 		snapshot, err := watcher.Next(ctx)
 		if err != nil {
 			return context.Cause(ctx)

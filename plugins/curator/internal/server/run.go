@@ -95,7 +95,7 @@ func Run(ctx context.Context, config Config) error {
 	defer workers.Wait()
 	defer cancel()
 	workers.Go(func() { followed.Run(ctx) })
-	workers.Go(func() { follow(ctx, followed.Snapshots(), config.Metrics) })
+	workers.Go(func() { follow(ctx, followed.News(), config.Metrics) })
 
 	var waitForEntry time.Duration
 	if config.AnswerWithin > 0 {
@@ -134,8 +134,8 @@ func Run(ctx context.Context, config Config) error {
 	if config.LastWord > 0 {
 		peers.lastWord, peers.refusedFor = config.LastWord, config.LastWord
 	}
-	workers.Go(func() { peers.follow(ctx, followed.Snapshots()) })
-	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited, peers)
+	workers.Go(func() { peers.follow(ctx, followed.News()) })
+	server, err := newServer(ctx, config, records, followed, serving, audited, peers)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func Run(ctx context.Context, config Config) error {
 		workers.Go(func() { entrance.late(ctx, late) })
 	}
 	workers.Go(func() { probe(ctx, records, config, condition) })
-	workers.Go(func() { resign(ctx, followed.Snapshots(), serving, config.Log.Named("ca")) })
+	workers.Go(func() { resign(ctx, followed.News(), serving, config.Log.Named("ca")) })
 	workers.Go(func() {
 		steward.Run(ctx, steward.Config{
 			Store: records, Snapshots: followed.Snapshots(), Curator: config.NodeID, Log: config.Log.Named("steward"), Now: config.Now,

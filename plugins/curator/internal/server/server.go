@@ -24,7 +24,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	"github.com/reeveproject/reeve/sdk/event"
 )
 
 const (
@@ -57,14 +56,15 @@ var tellable = []clusterv1.Caller{
 
 // newServer returns the gRPC server of the cluster API. It fails if an RPC does not declare who may call it.
 func newServer(
-	ctx context.Context, config Config, records *store.Store, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving, audited *audit.Log,
-	peers *peers,
+	ctx context.Context, config Config, records *store.Store, followed *cache.Cache, serving *ca.Serving, audited *audit.Log, peers *peers,
 ) (*grpc.Server, error) {
+	snapshots, news := followed.Snapshots(), followed.News()
 	starts := auth.NewStarts(auth.StartsConfig{Store: records, Log: config.Log.Named("starts"), Now: config.Now})
 	guard := auth.NewGuard(auth.GuardConfig{
 		Starts:       starts,
 		Authenticate: peers.remembering(auth.NewAuthenticator(records, snapshots, config.Now).Authenticate),
 		Snapshots:    snapshots,
+		News:         news,
 		Now:          config.Now,
 		Told: func(ctx context.Context, caller auth.Caller, admitted bool) {
 			if caller.Kind == clusterv1.Caller_CALLER_NEWCOMER {
@@ -111,7 +111,7 @@ func newServer(
 		grpc.WaitForHandlers(true),
 	)
 	clusterv1.RegisterNodeServiceServer(server, nodes.NewService(nodes.Config{
-		Store: records, Snapshots: snapshots, Log: config.Log.Named("nodes"), Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
+		Store: records, Snapshots: snapshots, News: news, Log: config.Log.Named("nodes"), Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
 	}))
 	clusterv1.RegisterManagementServiceServer(server, management.NewService(management.Config{
 		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now, LoggedIn: config.Metrics.LoggedIn,

@@ -223,6 +223,12 @@ func Holds(key string) bool {
 	return record != nil || err != nil || key == keyDesired
 }
 
+// Reported reports whether at a key lies what a node or the consensus store says of itself, over and over: none of the records that are changed by a decision.
+func Reported(key string) bool {
+	kind, _ := split(key)
+	return kind == prefixStatus || kind == prefixHeartbeats || kind == keyStoreState
+}
+
 // CheckCluster returns what is wrong with the record that makes the cluster: with it nothing can be done at all.
 func (s *State) CheckCluster() error {
 	if s.Cluster != nil && s.Cluster.GetFormat() != Format {
