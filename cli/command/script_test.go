@@ -141,7 +141,7 @@ func TestScripts(t *testing.T) {
 			return setup(env, place)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"fake": fake, "exits": exits, "killnode": killNode, "await": await, "waitline": waitLine, "until": until,
+			"fake": fake, "exits": exits, "killnode": killNode, "await": await, "waitline": waitLine, "until": until, "timesout": timesOut,
 			"nonetwork": noNetwork,
 		},
 	})

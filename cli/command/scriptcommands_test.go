@@ -304,3 +304,18 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 }
+
+// timesOut runs a command that is to fail as its time is over, until its standard error has a text in it: timesout TEXT COMMAND ARGUMENT... It gets --timeout, which is
+// longer each time: in a short time a busy machine does not learn what there is to say.
+func timesOut(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: timesout TEXT COMMAND ARGUMENT...")
+	}
+	for timeout := 2 * time.Second; timeout < 2*time.Minute; timeout *= 2 {
+		exits(ts, false, append([]string{"1"}, append(args[1:], "--timeout", timeout.String())...))
+		if strings.Contains(ts.ReadFile("stderr"), args[0]) {
+			return
+		}
+	}
+	ts.Fatalf("it never says %q", args[0])
+}
