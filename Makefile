@@ -108,7 +108,7 @@ run: programs ## run a cluster of one node in var/dev, until Ctrl-C
 # without DWARF takes half the time; panics name their functions all the same. The time limits only end what hangs. -cpu=1: Go 1.26 lets all processors use one
 # context of the race detector for the timers of a synctest bubble, and two that fire at once end the program with SIGSEGV. Go 1.27 gives each its own.
 UNIT_FLAGS := -race -count=1 -vet=off -ldflags=-w -p=4 -parallel=4 -cpu=1 -timeout=20m
-SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=3 -parallel=4 -timeout=40m
+SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=4 -parallel=4 -timeout=40m
 # How often `make soak` runs each test.
 SOAK ?= 1
 SOAK_FLAGS := -tags=soak -race -count=$(SOAK) -vet=off -p=2 -cpu=1 -timeout=0
@@ -118,8 +118,8 @@ SEED ?= 1
 # The modules whose tests take longest come first.
 LONGEST := sdk/conformance sdk $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
-# Those that take longest come first.
-SYSTEM_PACKAGES := go list ./e2e/kubernetes ./e2e/nodes ./e2e ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
+# Those that take longest come first, then those whose tests run one after another, which fill up what the first ones leave of the processors.
+SYSTEM_PACKAGES := go list ./e2e/nodes ./e2e ./e2e/kubernetes ./e2e/howto ./e2e/tutorial ./e2e/partition ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
 UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 
@@ -131,11 +131,20 @@ define run-tier
 	--format=pkgname-and-test-fails --format-hide-empty-pkg --hide-summary=all --jsonfile=var/test/$(1).json --junitfile=var/test/$(1).xml $(2) \
 	--packages="$$($(3))" -- -exec=$(CURDIR)/bin/test/isolate $(4) || touch var/test/$(1).failed
 endef
+# A failed test is run once more, alone, after all others: if it passes then, it is flaky.
+run-system-tier = $(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS))
 JUDGE = @go run ./e2e/cmd/testall -seed $(SEED)
 
+# The unit tests wait for much of their time. Meanwhile everything else is checked, and what the system tests need is built, with what they leave of the processors.
 .PHONY: test
-test: lint check-modules run-unit run-system ## run what decides whether a change lands: lint, unit and system tests
+test: ## run what decides whether a change lands: lint, unit and system tests
+	@$(MAKE) --no-print-directory -j2 run-unit beside-unit
+	$(run-system-tier)
 	$(JUDGE) -modules "$$(go list -m)" unit system
+
+.PHONY: beside-unit
+beside-unit:
+	@nice $(MAKE) --no-print-directory lint check-modules build
 
 .PHONY: test-unit
 test-unit: run-unit ## run the unit tests of every module, with the race detector
@@ -149,10 +158,9 @@ test-system: run-system ## run the tests of the whole system with the built prog
 run-unit: test-programs test-parts $(GOTESTSUM)
 	$(call run-tier,unit,,$(UNIT_PACKAGES),$(UNIT_FLAGS))
 
-# A failed test is run once more, alone, after all others: if it passes then, it is flaky.
 .PHONY: run-system
 run-system: build test-programs ahead $(GOTESTSUM)
-	$(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS))
+	$(run-system-tier)
 
 .PHONY: test-programs
 test-programs: ## build what tests need beside the programs
