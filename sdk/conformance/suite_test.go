@@ -38,14 +38,15 @@ func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
 }
 
-// atOnce is how many runs of the suite there are beside one another, unless -parallel says otherwise. Most of the time they wait, but some measure the use of a processor, and many
-// runs at once would disturb them.
-const atOnce = "6"
+// atOnce is how many runs of the suite there are beside one another at least, unless -parallel=1 has them run alone. Most of the time they wait, but some measure the use of a
+// processor, and many more runs at once would disturb them.
+const atOnce = 6
 
 func testMain(m *testing.M) int {
 	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
+	parallel := flag.Lookup("test.parallel").Value
+	if number, err := strconv.Atoi(parallel.String()); err == nil && number > 1 && number < atOnce {
+		if err := parallel.Set(strconv.Itoa(atOnce)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
