@@ -25,8 +25,8 @@ import (
 const (
 	// startTime is how long the process waits for Start. A core starts it within seconds, and one that died must not leave it behind.
 	startTime = 2 * time.Minute
-	// flushTime is how long the process waits for its last answers before it ends.
-	flushTime = 2 * time.Second
+	// flushTime is how long the process waits for its last answers before it ends, in steps of flushStep.
+	flushTime, flushStep = 2 * time.Second, 100 * time.Millisecond
 )
 
 // Serve offers the plugin's roles to the core that started the process, runs the role that the core starts, and ends the process. It does not return.
@@ -182,7 +182,8 @@ func (t *pluginTransport) newServer(options []grpc.ServerOption) *grpc.Server {
 	return t.made
 }
 
-// end waits for running calls, at most for flushTime, and ends the server.
+// end waits for running calls, at most for flushTime, and ends the server. Time in which this process does not run is not counted, so that a machine that stands still for
+// seconds takes no answer away: a ticker drops what nobody has waited for.
 func (t *pluginTransport) end() {
 	t.mu.Lock()
 	t.ended = true
@@ -191,9 +192,22 @@ func (t *pluginTransport) end() {
 	if made == nil {
 		return
 	}
-	cut := time.AfterFunc(flushTime, made.Stop)
-	defer cut.Stop()
-	made.GracefulStop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		made.GracefulStop()
+	}()
+	ticker := time.NewTicker(flushStep)
+	defer ticker.Stop()
+	for range flushTime / flushStep {
+		select {
+		case <-ended:
+			return
+		case <-ticker.C:
+		}
+	}
+	made.Stop()
+	<-ended
 }
 
 // admit is called for every connection, before its first call.
