@@ -162,15 +162,19 @@ func (p *process) signal(signal syscall.Signal) error {
 
 // awaitEnd waits for the process to end by itself.
 func (p *process) awaitEnd(ctx context.Context, most time.Duration) error {
-	timer := time.NewTimer(most)
+	timer := newTimer(most, p.waited)
 	defer timer.Stop()
-	select {
-	case <-p.ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return fmt.Errorf("its process is still there after %s", most)
+	for {
+		select {
+		case <-p.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			if timer.over() && p.alive() {
+				return fmt.Errorf("its process is still there after %s", most)
+			}
+		}
 	}
 }
 

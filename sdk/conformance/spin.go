@@ -81,25 +81,28 @@ func (i *instance) spins(ctx context.Context, host *roletest.Host) (err error) {
 // spinsOnce watches a role for spinTime and returns what it does too much of.
 func (i *instance) spinsOnce(ctx context.Context, host *roletest.Host) error {
 	before, began := i.effort(host), time.Now()
-	timer := time.NewTimer(spinTime)
+	timer := newTimer(spinTime, i.waited)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-i.ended:
-		return nil // the caller notices too
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		select {
+		case <-timer.C:
+		case <-i.ended:
+			return nil // the caller notices too
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, seconds := i.effort(host), time.Since(began).Seconds()
+		switch {
+		case (after.wanted-before.wanted).Seconds() > maxSpinShare*seconds && (after.had-before.had).Seconds() > minSpinShare*seconds:
+			return fmt.Errorf("it wants a processor for %.1f s of %.1f s", (after.wanted - before.wanted).Seconds(), seconds)
+		case float64(after.calls-before.calls) > maxSpinCalls*seconds:
+			return fmt.Errorf("it calls its host %d times within %.1f s", after.calls-before.calls, seconds)
+		case float64(after.logged-before.logged) > maxSpinLog*seconds:
+			return fmt.Errorf("it logs %d KiB within %.1f s", (after.logged-before.logged)>>10, seconds)
+		case timer.over():
+			return nil
+		}
 	}
-	after, seconds := i.effort(host), time.Since(began).Seconds()
-	switch {
-	case (after.wanted-before.wanted).Seconds() > maxSpinShare*seconds && (after.had-before.had).Seconds() > minSpinShare*seconds:
-		return fmt.Errorf("it wants a processor for %.1f s of %.1f s", (after.wanted - before.wanted).Seconds(), seconds)
-	case float64(after.calls-before.calls) > maxSpinCalls*seconds:
-		return fmt.Errorf("it calls its host %d times within %.1f s", after.calls-before.calls, seconds)
-	case float64(after.logged-before.logged) > maxSpinLog*seconds:
-		return fmt.Errorf("it logs %d KiB within %.1f s", (after.logged-before.logged)>>10, seconds)
-	}
-	return nil
 }
 
 // lives returns an error if a role has ended.
@@ -130,7 +133,7 @@ func (i *instance) asks(ctx context.Context, asked func() bool) {
 
 // livesFor watches a role for a while, and returns an error if it ends.
 func (i *instance) livesFor(ctx context.Context, most time.Duration) error {
-	timer := time.NewTimer(most)
+	timer := newTimer(most, i.waited)
 	defer timer.Stop()
 	watcher := i.status.Watch()
 	for {
@@ -144,7 +147,9 @@ func (i *instance) livesFor(ctx context.Context, most time.Duration) error {
 				return err
 			}
 		case <-timer.C:
-			return i.lives()
+			if timer.over() {
+				return i.lives()
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
