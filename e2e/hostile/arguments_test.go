@@ -28,8 +28,6 @@ func (s *scene) arguments(t *testing.T, row Row) map[string]string {
 		"targets": below("data/roles/victim/secret", "data/roles/victim/environment") + " " + filepath.Join(s.disk, "other") + " /etc/passwd",
 	}
 	switch row.ID {
-	case "keys.quota", "keys.leases":
-		a["timeout"] = "60"
 	case "sockets.consensus":
 		a["access"] = s.globs(t, row.Role, "access/*/*")
 		a["pids"] = a["pids"][:strings.LastIndex(a["pids"], " ")]

@@ -25,7 +25,7 @@ import (
 const patience = 2 * time.Minute
 
 // attemptTimeout is how long an attempt may take: longer than the roles themselves allow for one.
-const attemptTimeout = 2 * time.Minute
+const attemptTimeout = 6 * time.Minute
 
 // scene is a node with a victim on it, and with roles that attack.
 type scene struct {

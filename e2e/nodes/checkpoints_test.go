@@ -105,7 +105,7 @@ func (s *stepping) firstStart() {
 	s.none(s.consensus, s.curator)
 	// Later, since the curator's "create" has no "after" where the store ends before it answers.
 	s.consensus.add([]int{1}, around("make-fence", "grant-fence", "delete-fence")...)
-	eventually.True(t, patience, "the store has ended around its fences", func() (bool, string) {
+	eventually.True(t, manyKills, "the store has ended around its fences", func() (bool, string) {
 		left := s.consensus.missing()
 		if len(left) == 0 {
 			return true, ""
@@ -163,11 +163,14 @@ func (s *stepping) three(nodes []node) bool {
 	return voters == 3
 }
 
+// manyKills is how long what is killed over and over may take. It only turns a hang into a failure: each kill costs the start of a role, and a part has up to thirty of them.
+const manyKills = 10 * time.Minute
+
 // insist runs a command, again and again, until it is done: a curator that is killed does not answer, and nobody can tell whether it has done what it was asked.
 func (s *stepping) insist(what string, done func() (bool, string), arguments ...string) {
 	s.t.Helper()
 	var result devcluster.Result
-	eventually.True(s.t, 2*time.Minute, what, func() (bool, string) {
+	eventually.True(s.t, manyKills, what, func() (bool, string) {
 		if ok, seen := done(); ok {
 			return true, seen
 		}
@@ -434,7 +437,7 @@ func (s *stepping) rotation() {
 	next := map[string]string{"prepare": "activate", "activate": "retire", "retire": "prepare"}
 	for _, step := range []string{"prepare", "activate", "retire"} {
 		s.curator.add([]int{1, 2, 3}, around("rotate-ca")...)
-		eventually.True(s.t, 2*time.Minute, step, func() (bool, string) {
+		eventually.True(s.t, manyKills, step, func() (bool, string) {
 			result := s.c.Reeve(s.t, "cert", "rotate", step)
 			return result.Code == 0 || strings.Contains(result.Stderr, "the step that comes next is "+next[step]), result.String()
 		})

@@ -107,7 +107,7 @@ func (r *runner) follow() {
 					a.result.Unknown = true
 				}
 			}()
-			wait := time.Minute // filling a disk takes its time on a machine with other work
+			wait := 5 * time.Minute // only what hangs takes so long: filling a disk takes its time on a machine with other work
 			if seconds, err := strconv.Atoi(o.Arguments["timeout"]); err == nil {
 				wait = time.Duration(seconds) * time.Second
 			}
