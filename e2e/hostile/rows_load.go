@@ -68,9 +68,9 @@ var useRows = rows("Using up the store", "glutton", byStoreOutside, nil, []Row{
 	{ID: "use.applied", Attempt: "read 100 MiB, and 7 MiB all the time, in transactions that write", Expect: notUsedUp},
 	{ID: "use.history", Attempt: "overwrite 1 MiB with four writers, all the time", Expect: notUsedUp},
 	{ID: "use.leases", Attempt: "grant, revoke and list leases, 200 at a time, all the time", Expect: notUsedUp},
-	{ID: "use.lease", Attempt: "put 20,000 keys on one lease, write them anew, and end it, all the time", Expect: notUsedUp},
 	{ID: "use.count", Attempt: "count 10,000 keys 372 times in a transaction that writes, or in nested ones, 32 at a time, all the time", Expect: notUsedUp},
 	{ID: "use.delete", Attempt: "write 20,000 keys, and delete them at once, all the time", Expect: notUsedUp},
+	{ID: "use.lease", Attempt: "put 20,000 keys on one lease, write them anew, and end it, all the time", Expect: notUsedUp},
 	{
 		ID: "use.refused", Attempt: "as many calls as it may have, which never end, and 200,000 more, which may take years", Expect: notUsedUp + "; nothing is left of what was refused",
 		Growth: 128 << 10, // a server that kept something of each has some 200 MiB more

@@ -173,6 +173,7 @@ func fillLease(a *attempt, e *etcd) {
 		var next, size, end atomic.Int64
 		size.Store(125)
 		end.Store(20_000)
+		on := make([]atomic.Bool, end.Load()+size.Load()) // which keys are
 		var putting sync.WaitGroup
 		for range leaseWriters {
 			putting.Go(func() {
@@ -181,6 +182,10 @@ func fillLease(a *attempt, e *etcd) {
 					first := (next.Add(keys) - keys) % end.Load()
 					_, err := e.Txn(ctx, a.puts(int(first), int(keys), lease))
 					switch refused := status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "lease"); {
+					case err == nil:
+						for n := range keys {
+							on[first+n].Store(true)
+						}
 					case refused && keys > 1:
 						size.CompareAndSwap(keys, keys/2)
 					case refused:
@@ -192,6 +197,12 @@ func fillLease(a *attempt, e *etcd) {
 		putting.Wait()
 		cancel()
 		_ = insist(func(ctx context.Context) error { return drop(e.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: lease})) })
-		a.note(fmt.Sprintf("put 20,000 keys on one lease (%d were), %d at once, and end it", min(next.Load(), end.Load()), size.Load()), "the others had to wait")
+		attached := 0
+		for n := range on {
+			if on[n].Load() {
+				attached++
+			}
+		}
+		a.note(fmt.Sprintf("put 20,000 keys on one lease, %d at once, and end it (%d keys)", size.Load(), attached), "the others had to wait")
 	}
 }
