@@ -27,6 +27,9 @@ const (
 	// vanished machine. gRPC takes no less than 10 s for the first.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
+	// window is how much of an answer may be on its way before the first of it is read: what a directory in parts needs over a long line. Its size is given, since gRPC finds another one
+	// by a ping for each message, and answering those took a curator of many nodes as long as telling them.
+	window = 1 << 20
 )
 
 // dial makes the connection of a session. Nothing is sent before the first call.
@@ -59,6 +62,7 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)),
 	)
 	if err != nil {

@@ -34,6 +34,8 @@ const (
 	again = 100 * time.Millisecond
 	// buffers is the size of gRPC's buffers of one node. The usual ones would cost the machine more memory than the curator that is measured.
 	buffers = 4 << 10
+	// window is that of the core.
+	window = 1 << 20
 )
 
 // member is one node.
@@ -150,7 +152,7 @@ func (m *member) connect(committed *clusterv1.CommitResponse, incarnation *clust
 			Certificates: []tls.Certificate{{Certificate: committed.GetNodeSvid(), PrivateKey: m.key}},
 		})),
 		grpc.WithContextDialer(m.dial), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
-		grpc.WithReadBufferSize(buffers), grpc.WithWriteBufferSize(buffers),
+		grpc.WithReadBufferSize(buffers), grpc.WithWriteBufferSize(buffers), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {

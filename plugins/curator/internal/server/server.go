@@ -33,6 +33,9 @@ const (
 	// connectionBuffer is the size of the buffers of a connection: there is one for each node of the cluster, on which next to nothing is under way at most times.
 	// TLS, which reads and writes whole records whatever it is asked for, has buffers of its own.
 	connectionBuffer = 4 << 10
+	// window is how much of a request may be on its way before the first of it is read, on a connection too: a report of a node, mostly. Its size is given, since gRPC finds another one by a ping
+	// for each message: for each heartbeat, here.
+	window = 256 << 10
 	// maxStreams is how many calls one connection may have under way.
 	maxStreams = 256
 	// handshakeWithin bounds a handshake, for peers that connect and say nothing.
@@ -99,6 +102,8 @@ func newServer(
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ReadBufferSize(connectionBuffer),
 		grpc.WriteBufferSize(connectionBuffer),
+		grpc.StaticStreamWindowSize(window),
+		grpc.StaticConnWindowSize(window),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(peers.admit),
