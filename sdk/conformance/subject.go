@@ -308,16 +308,27 @@ func (s *subject) followBy(p *process, request *rolev1.StartRequest, ask *rolev1
 
 // await waits for a status.
 func (i *instance) await(ctx context.Context, most time.Duration, accept func(*rolev1.WatchResponse) bool) (*rolev1.WatchResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// When the stream has ended, no status follows, but the last one is still there.
+	timer := newTimer(most, i.waited)
 	go func() {
-		select {
-		case <-i.watch:
-			if now, ok := i.status.Get(); !ok || !accept(now) {
-				cancel()
+		defer timer.Stop()
+		for {
+			select {
+			case <-i.watch:
+				// No status follows, but the last one is still there.
+				if now, ok := i.status.Get(); !ok || !accept(now) {
+					cancel()
+				}
+				return
+			case <-timer.C:
+				if timer.over() {
+					cancel()
+					return
+				}
+			case <-ctx.Done():
+				return
 			}
-		case <-ctx.Done():
 		}
 	}()
 	return i.status.Wait(ctx, accept)
