@@ -11,9 +11,9 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// Encoded is a message that is encoded already, in parts: what all watches are sent is encoded once, and held once, however many there are. A server that sends it needs
-// a codec that knows it. The parts are not to be changed.
-type Encoded struct{ Parts [][]byte }
+// Encoded is a message that is encoded already, in two parts: what all watches are sent is encoded once, and held once, however many there are, and the rest is for one watch alone. A server that
+// sends it needs a codec that knows it. Neither is to be changed.
+type Encoded struct{ Shared, Own []byte }
 
 // Watch implements clusterv1.NodeServiceServer.
 func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStreamingServer[clusterv1.WatchResponse]) error {
@@ -96,13 +96,12 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 		}
 	}
 	// Messages that are put behind one another are one with the fields of both.
-	revision, err := proto.Marshal(&clusterv1.WatchResponse{Revision: uint64(snapshot.Revision)})
+	own, err := proto.Marshal(&clusterv1.WatchResponse{Revision: uint64(snapshot.Revision)})
 	if err != nil {
 		return nil, err
 	}
-	var own []byte
 	if !s.omits || response != s.response {
-		if own, err = proto.Marshal(response); err != nil {
+		if own, err = (proto.MarshalOptions{}).MarshalAppend(own, response); err != nil {
 			return nil, err
 		}
 	}
@@ -113,9 +112,9 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 	var messages []*Encoded
 	last := len(parts) - 1
 	for _, part := range parts[:last] {
-		messages = append(messages, &Encoded{Parts: [][]byte{part}})
+		messages = append(messages, &Encoded{Shared: part})
 	}
-	messages = append(messages, &Encoded{Parts: [][]byte{revision, own, parts[last]}})
+	messages = append(messages, &Encoded{Shared: parts[last], Own: own})
 	s.node, s.common, s.response, s.sendable = node, snapshot.Common, response, snapshot.Sendable
 	return messages, nil
 }

@@ -22,9 +22,5 @@ func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 	if !ok {
 		return c.CodecV2.Marshal(message)
 	}
-	parts := make(mem.BufferSlice, 0, len(encoded.Parts))
-	for _, part := range encoded.Parts {
-		parts = append(parts, mem.SliceBuffer(part))
-	}
-	return parts, nil
+	return mem.BufferSlice{mem.SliceBuffer(encoded.Shared), mem.SliceBuffer(encoded.Own)}, nil
 }

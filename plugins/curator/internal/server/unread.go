@@ -10,13 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
 )
 
 const (
 	// callerHeld is how many bytes the calls of one caller may hold, on all of its connections: their requests and what is around them while they are under way, and their answers until those were
 	// read. It is four lists of a thousand nodes with all that can be said of each. gRPC takes an answer of any size at once, and keeps it until the client reads, after the call has ended.
 	callerHeld = 64 << 20
-	// mostUnread is how many bytes of answers may wait to be read by all callers, of whom there may be many: a quarter of what the curator may use.
+	// mostUnread is how many bytes of answers may wait to be read by all callers, of whom there may be many: a quarter of what the curator may use. What many are sent alike is not among them: a
+	// curator that starts sends the directory to a thousand nodes at once, and holds it once.
 	mostUnread = 256 << 20
 	// callHolds is what a call holds beside its request while it is under way, and answerHolds what is kept of it beside its answer until that was read.
 	callHolds   = 64 << 10
@@ -27,11 +29,12 @@ const (
 
 // held is a message with the room that it takes until it was sent. gRPC gives its bytes back to a pool when they are written, or when the stream is reset, and held is that pool.
 type held struct {
-	message    proto.Message
+	message    any
 	peers      *peers
 	connection *peerConnection
 	caller     string
-	bytes      int
+	// bytes is what is held against the caller, and alone what of it is for this caller alone: of what many are sent alike there is one, whoever reads it.
+	bytes, alone int
 	// call is that of which it is an answer, and encoded says that gRPC has it. Both are guarded by the lock of peers.
 	call    *request
 	encoded bool
@@ -53,15 +56,22 @@ func (h *held) Put(*[]byte) {
 }
 
 // encode hands the message over to gRPC.
-func (h *held) encode() (mem.BufferSlice, error) {
-	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, max(givenBack, proto.Size(h.message))), h.message)
-	if err != nil {
-		return nil, err // it goes with its call
+func (h *held) encode() (parts mem.BufferSlice, err error) {
+	_, alone := size(h.message)
+	data := make([]byte, 0, max(givenBack, alone))
+	switch message := h.message.(type) {
+	case *nodes.Encoded:
+		parts, data = mem.BufferSlice{mem.SliceBuffer(message.Shared)}, append(data, message.Own...)
+	case proto.Message:
+		if data, err = (proto.MarshalOptions{}).MarshalAppend(data, message); err != nil {
+			return nil, err // it goes with its call
+		}
 	}
 	h.peers.mu.Lock()
 	defer h.peers.mu.Unlock()
 	h.encoded = true
-	return mem.BufferSlice{mem.NewBuffer(&data, h)}, nil
+	// The last one, since each is given back when it was sent itself.
+	return append(parts, mem.NewBuffer(&data, h)), nil
 }
 
 // keepUnary has a call hold its request, and its answer until that was read. It is to be inside of what finds out who calls.
@@ -82,7 +92,8 @@ func (p *peers) keepUnary(ctx context.Context, request any, _ *grpc.UnaryServerI
 	return p.keep(ctx, response)
 }
 
-// keepStream is the same for streams. Up to what a stream holds by itself gRPC takes of one that is not read, and one message more.
+// keepStream is the same for streams. Of one that is not read gRPC takes 64 KiB and one message more, a directory perhaps, or thousands that are so small that what is around them is most of it; and it
+// keeps them after the call has ended. So each message counts until it was read.
 func (p *peers) keepStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
 		return err
@@ -102,26 +113,28 @@ type keeping struct {
 
 // SendMsg implements grpc.ServerStream.
 func (k *keeping) SendMsg(message any) error {
-	if size(message) > callHolds {
-		var err error
-		if message, err = k.peers.keep(k.Context(), message); err != nil {
-			return err
-		}
+	message, err := k.peers.keep(k.Context(), message)
+	if err != nil {
+		return err
 	}
 	return k.ServerStream.SendMsg(message)
 }
 
-// size is that of a message. What all streams are sent alike is held once, whoever reads it.
-func size(message any) int {
-	if message, ok := message.(proto.Message); ok {
-		return proto.Size(message)
+// size is that of a message, and of what of it is for one caller alone.
+func size(message any) (all, alone int) {
+	switch message := message.(type) {
+	case *nodes.Encoded:
+		return len(message.Shared) + len(message.Own), len(message.Own)
+	case proto.Message:
+		all = proto.Size(message)
 	}
-	return 0
+	return all, all
 }
 
 // carryOut counts a call until end is called.
 func (p *peers) carryOut(ctx context.Context, request any) (end func(), err error) {
-	bytes := callHolds + size(request)
+	bytes, _ := size(request)
+	bytes += callHolds
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	connection := connectionOf(ctx)
@@ -142,11 +155,13 @@ func (p *peers) carryOut(ctx context.Context, request any) (end func(), err erro
 
 // keep counts an answer until it was sent, or its connection has ended. Where all callers have too much to read, the connection on which the most waits is closed.
 func (p *peers) keep(ctx context.Context, response any) (any, error) {
-	message, is := response.(proto.Message)
-	if !is {
+	switch response.(type) {
+	case proto.Message, *nodes.Encoded:
+	default:
 		return response, nil
 	}
-	bytes := answerHolds + proto.Size(message)
+	bytes, alone := size(response)
+	bytes, alone = bytes+answerHolds, alone+answerHolds
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	connection := connectionOf(ctx)
@@ -158,7 +173,7 @@ func (p *peers) keep(ctx context.Context, response any) (any, error) {
 	if caller != "" && p.held[caller]+bytes > callerHeld {
 		return nil, errHeld(caller, p.held[caller])
 	}
-	for p.unread+bytes > mostUnread {
+	for p.unread+alone > mostUnread {
 		most := connection
 		for other := range p.all {
 			if other.unread > most.unread {
@@ -169,13 +184,13 @@ func (p *peers) keep(ctx context.Context, response any) (any, error) {
 			return response, nil
 		}
 	}
-	h := &held{message: message, peers: p, connection: connection, caller: caller, bytes: bytes, call: call}
+	h := &held{message: response, peers: p, connection: connection, caller: caller, bytes: bytes, alone: alone, call: call}
 	if connection.held == nil {
 		connection.held = make(map[*held]struct{})
 	}
 	connection.held[h] = struct{}{}
-	connection.unread += bytes
-	p.unread += bytes
+	connection.unread += alone
+	p.unread += alone
 	p.holds(caller, bytes)
 	return h, nil
 }
@@ -186,8 +201,8 @@ func (p *peers) release(h *held) {
 		return
 	}
 	delete(h.connection.held, h)
-	h.connection.unread -= h.bytes
-	p.unread -= h.bytes
+	h.connection.unread -= h.alone
+	p.unread -= h.alone
 	p.holds(h.caller, -h.bytes)
 }
 

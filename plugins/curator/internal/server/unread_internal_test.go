@@ -3,15 +3,18 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -78,6 +81,7 @@ func TestAnswersAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers()
 		s := called(t, p, "192.0.2.2", "vera")
+		shared := &nodes.Encoded{Shared: make([]byte, 3000), Own: []byte("own")}
 		for name, release := range map[string]struct {
 			encoded, answered, given, closed bool
 		}{
@@ -86,42 +90,107 @@ func TestAnswersAreReleased(t *testing.T) {
 			"read":   {encoded: true, answered: true, given: true},
 			"closed": {encoded: true, answered: true, closed: true},
 		} {
-			if s.closed() {
-				s = called(t, p, "192.0.2.2", "vera")
-			}
-			ctx, end := s.asks(t, p)
-			message, err := p.keep(ctx, answerOf(10))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if of, unread := p.heldOf("vera"); of == 0 || unread != of {
-				t.Errorf("%s: %d bytes are held, and %d of all", name, of, unread)
-			}
-			if release.encoded {
-				encoded, err := message.(*held).encode()
+			for _, answer := range []any{answerOf(10), shared} {
+				if s.closed() {
+					s = called(t, p, "192.0.2.2", "vera")
+				}
+				ctx, end := s.asks(t, p)
+				message, err := p.keep(ctx, answer)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if release.given {
-					encoded.Free()
+				all, alone := size(answer)
+				if of, unread := p.heldOf("vera"); of != answerHolds+all || unread != answerHolds+alone {
+					t.Errorf("%s: %d bytes are held, and %d of all", name, of, unread)
 				}
-			}
-			if release.answered {
-				p.HandleRPC(ctx, &stats.OutTrailer{})
-			}
-			p.HandleRPC(ctx, &stats.End{})
-			end()
-			if release.closed {
-				if of, _ := p.heldOf("vera"); of == 0 {
-					t.Errorf("%s: it is not held", name)
+				if release.encoded {
+					encoded, err := message.(*held).encode()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if encoded.Len() != all {
+						t.Errorf("%s: a message of %d bytes is encoded in %d", name, all, encoded.Len())
+					}
+					if release.given {
+						// gRPC gives back each part as soon as it was sent, and the message is held until all of it was.
+						reader := encoded.Reader()
+						encoded.Free()
+						if _, err := reader.Discard(all - 1); err != nil {
+							t.Fatal(err)
+						}
+						if of, _ := p.heldOf("vera"); of == 0 {
+							t.Errorf("%s: it is not held when one byte is left", name)
+						}
+						if err := reader.Close(); err != nil {
+							t.Fatal(err)
+						}
+					}
 				}
-				_ = s.connection.Close()
-			}
-			if of, unread := p.heldOf("vera"); of != 0 || unread != 0 {
-				t.Errorf("%s: %d bytes are held, and %d of all", name, of, unread)
+				if release.answered {
+					p.HandleRPC(ctx, &stats.OutTrailer{})
+				}
+				p.HandleRPC(ctx, &stats.End{})
+				end()
+				if release.closed {
+					if of, _ := p.heldOf("vera"); of == 0 {
+						t.Errorf("%s: it is not held", name)
+					}
+					_ = s.connection.Close()
+				}
+				if of, unread := p.heldOf("vera"); of != 0 || unread != 0 {
+					t.Errorf("%s: %d bytes are held, and %d of all", name, of, unread)
+				}
 			}
 		}
 		synctest.Wait()
+		time.Sleep(strangerFor)
+	})
+}
+
+// sent is a stream that takes everything, and gives nothing back.
+type sent struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s sent) Context() context.Context { return s.ctx }
+
+func (sent) SendMsg(any) error { return nil }
+
+// The answers to heartbeats have two bytes, and gRPC takes ten thousand of them of a stream that is not read: what is around each counts. And of what many are told alike there is one.
+func TestMessagesOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers()
+		s := called(t, p, "192.0.2.2", "vera")
+		ctx, end := s.asks(t, p)
+		defer end()
+		stream := &keeping{ServerStream: sent{ctx: ctx}, peers: p}
+		messages, err := 0, error(nil)
+		for ; err == nil && messages <= callerHeld/answerHolds; messages++ {
+			err = stream.SendMsg(&clusterv1.KeepAliveResponse{TtlSeconds: 10})
+		}
+		if status.Code(err) != codes.ResourceExhausted || messages > callerHeld/answerHolds {
+			t.Errorf("after %d messages: %v", messages, err)
+		}
+		if of, unread := p.heldOf("vera"); of > callerHeld || of != unread {
+			t.Errorf("%d bytes are held, and %d of all", of, unread)
+		}
+		directory := make([]byte, 1<<20)
+		var told []*socket
+		for n := range 2 * mostUnread / len(directory) {
+			node := called(t, p, fmt.Sprintf("192.0.2.%d", 3+n%250), fmt.Sprintf("node %d", n))
+			ctx, end := node.asks(t, p)
+			defer end()
+			if err := (&keeping{ServerStream: sent{ctx: ctx}, peers: p}).SendMsg(&nodes.Encoded{Shared: directory}); err != nil {
+				t.Fatalf("node %d: %v", n, err)
+			}
+			told = append(told, node)
+		}
+		synctest.Wait()
+		if slices.ContainsFunc(told, (*socket).closed) {
+			t.Error("a node loses its connection for a directory that all are told")
+		}
+		_ = s.connection.Close()
 		time.Sleep(strangerFor)
 	})
 }
