@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
@@ -62,6 +64,8 @@ type Counts struct {
 	// Published is how often the value that a node publishes has changed, and Received how many bytes have come on the connections of all nodes.
 	Published int   `json:"published"`
 	Received  int64 `json:"received"`
+	// Refused is how many calls of any kind were refused since a node makes too many.
+	Refused int `json:"refused"`
 	// Failures is how many other calls and watches failed, and Last the last such by what was called.
 	Failures int               `json:"failures"`
 	Last     map[string]string `json:"last,omitempty"`
@@ -144,6 +148,8 @@ type Target struct {
 	Label string `json:"label,omitempty"`
 	Value string `json:"value,omitempty"`
 	Role  string `json:"role,omitempty"`
+	// Back says that it is no change: each node is to have its watch again, after the one that it had when this was expected has ended.
+	Back bool `json:"back,omitempty"`
 }
 
 // target is one that is waited for.
@@ -216,7 +222,7 @@ func (c *Crowd) beat(took time.Duration, err error) {
 	c.counts.SlowestBeat = max(c.counts.SlowestBeat, took)
 	if err != nil {
 		c.counts.BeatsFailed++
-		c.failures["heartbeat"] = err.Error()
+		c.note("heartbeat", err)
 	}
 }
 
@@ -256,7 +262,15 @@ func (c *Crowd) failed(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.counts.Failures++
+	c.note(what, err)
+}
+
+// note keeps what failed last. The caller holds the lock.
+func (c *Crowd) note(what string, err error) {
 	c.failures[what] = err.Error()
+	if status.Code(err) == codes.ResourceExhausted {
+		c.counts.Refused++
+	}
 }
 
 // Counted returns what has happened since it was last called.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -34,8 +35,10 @@ const (
 	again = 100 * time.Millisecond
 	// buffers is the size of gRPC's buffers of one node. The usual ones would cost the machine more memory than the curator that is measured.
 	buffers = 4 << 10
-	// window is that of the core.
-	window = 1 << 20
+	// window, and the pauses between attempts to connect, are those of the core.
+	window   = 1 << 20
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
 )
 
 // member is one node.
@@ -153,6 +156,9 @@ func (m *member) connect(committed *clusterv1.CommitResponse, incarnation *clust
 		})),
 		grpc.WithContextDialer(m.dial), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(0),
 		grpc.WithReadBufferSize(buffers), grpc.WithWriteBufferSize(buffers), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: minPause, Multiplier: 2, Jitter: 0.3, MaxDelay: maxPause}, MinConnectTimeout: 5 * time.Second,
+		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -300,10 +306,15 @@ func (m *member) follow(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for first := true; ; first = false {
 		message := new(clusterv1.WatchResponse)
 		if err := stream.RecvMsg(message); err != nil {
 			return err
+		}
+		if wanted := m.crowd.wanted(); first && m.came && wanted != nil && wanted.Back && m.seen != wanted {
+			m.seen = wanted
+			wanted.was()
+			m.report(ctx, m.roles) // as the core does when a curator is newly in reach
 		}
 		news, err := read(message.ProtoReflect().GetUnknown())
 		if err != nil {
@@ -327,7 +338,7 @@ func (m *member) take(ctx context.Context, n *news) error {
 	case n.difference || n.whole:
 		m.directory = n.revision
 	}
-	if wanted := m.crowd.wanted(); wanted != nil && m.seen != wanted && n.shows(wanted) {
+	if wanted := m.crowd.wanted(); wanted != nil && !wanted.Back && m.seen != wanted && n.shows(wanted) {
 		m.seen = wanted
 		wanted.was()
 	}

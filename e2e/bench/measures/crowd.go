@@ -71,7 +71,7 @@ func (b *Bed) withCrowd(ctx context.Context, most int, roles []string, do func(*
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	if err := n.allowFiles(crowdFiles); err != nil {
+	if err := n.expectCrowd(); err != nil {
 		return err
 	}
 	if err := n.start(ctx); err != nil {
@@ -91,8 +91,12 @@ func (b *Bed) withCrowd(ctx context.Context, most int, roles []string, do func(*
 	return do(comers)
 }
 
-// allowFiles has the node's roles have so many files open.
-func (n *node) allowFiles(files int64) error {
+// expectCrowd has the node's roles have as many files open as there are nodes, and its curator always listen at the same address, where those come back that knew it before.
+func (n *node) expectCrowd() error {
+	network, err := n.bed.network()
+	if err != nil {
+		return err
+	}
 	document, err := os.ReadFile(n.parametersFile())
 	if err != nil {
 		return err
@@ -101,7 +105,12 @@ func (n *node) allowFiles(files int64) error {
 	if err := protojson.Unmarshal(document, parameters); err != nil {
 		return err
 	}
-	parameters.Sandbox = &nodev1.SandboxDefaults{OpenFiles: &files}
+	parameters.Sandbox = &nodev1.SandboxDefaults{OpenFiles: new(int64(crowdFiles))}
+	for _, role := range parameters.GetBootstrap().GetRoles() {
+		if role.GetRole() == "curator" {
+			role.Configuration = fmt.Sprintf(`{"listen":"%s1:%d"}`, network, curatorPort)
+		}
+	}
 	if document, err = protojson.Marshal(parameters); err != nil {
 		return err
 	}

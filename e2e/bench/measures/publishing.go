@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/e2e/bench"
 	"github.com/reeveproject/reeve/e2e/bench/crowd"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 const (
@@ -15,6 +18,8 @@ const (
 	publishedRoles = 20
 	// publishedFor is how long they do.
 	publishedFor = 30 * time.Second
+	// nextBeat is longer than from one heartbeat of a node to the next.
+	nextBeat = 5 * time.Second
 	// sizesApart is how many times the nodes are more the second time.
 	sizesApart = 4
 )
@@ -47,7 +52,9 @@ func (b *Bed) publishing(ctx context.Context, say func(string, ...any), size int
 				Name: fmt.Sprintf("%s: the same against %d nodes", name, few.size), What: "the bytes for a change to a watcher, against those in the smaller cluster: 1 if the directory does not matter", Unit: "×",
 				Notes: few.notes,
 			}, bench.Largest, bench.AtMost(1.25), []float64{many.each / few.each}))
-		return nil
+		back, err := c.restartCurator(ctx, say)
+		results = append(results, back...)
+		return err
 	})
 	return results, err
 }
@@ -90,4 +97,53 @@ func (c *comers) publish(ctx context.Context, say func(string, ...any), size int
 	say("%s", text)
 	found.notes = []string{text}
 	return found, nil
+}
+
+// restartCurator kills the curator, and measures until all nodes are back at the next one: all come at once, and none is to be refused as one that calls too often.
+func (c *comers) restartCurator(ctx context.Context, say func(string, ...any)) ([]bench.Result, error) {
+	call, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	before := instanceOf(c.node.last, "curator").GetPid()
+	var next time.Duration
+	took, err := c.one(call, func() (crowd.Target, func() error) {
+		return crowd.Target{Back: true}, func() error {
+			begun := time.Now()
+			if err := unix.Kill(int(before), unix.SIGKILL); err != nil {
+				return err
+			}
+			defer func() { next = time.Since(begun) }()
+			return c.node.await(call, "another curator is Ready", func(s *nodev1.Status) bool {
+				return ready(s, "curator") && instanceOf(s, "curator").GetPid() != before
+			})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	// That the stream of its heartbeats has ended a node finds with the next one.
+	if err := wait(ctx, nextBeat); err != nil {
+		return nil, err
+	}
+	coming, err := c.client.Counted(ctx)
+	if err == nil && coming.Refused > 0 {
+		err = fmt.Errorf("%d calls of nodes that came back were refused as too many, the last of each: %v", coming.Refused, coming.Last)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// They are at rest again: no watch breaks any more, and heartbeats are answered.
+	if err := wait(ctx, c.bed.lasting(20*time.Second)); err != nil {
+		return nil, err
+	}
+	after, err := c.counted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf("the next curator was Ready after %.1f s; meanwhile %d calls and watches failed, %d of %d heartbeats, and none was refused as too many; in the time after it %s",
+		next.Seconds(), coming.Failures, coming.BeatsFailed, coming.Beats, beats(after))
+	say("all of %d nodes are back %.1f s after the death of their curator: %s", len(c.ids), took.Seconds(), text)
+	return []bench.Result{bench.OfSamples(bench.Result{
+		Name: fmt.Sprintf("%d nodes of %d roles: back after the curator's restart", len(c.ids), publishedRoles),
+		What: "SIGKILL of the only curator until the last of all nodes has its watch again; a node is Down 10 s after its last heartbeat", Unit: "s", Notes: []string{text},
+	}, bench.Largest, bench.AtMost(10), []float64{took.Seconds()})}, nil
 }
