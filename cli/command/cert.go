@@ -21,8 +21,8 @@ func (c *commands) certList() *cobra.Command {
 		Short: "List the certificates that the cluster has issued and that are in use",
 		Long:  "list shows the certificates of the CA, of nodes, of role instances and of curators, with what is left of their time, and where the rotation of the CA stands.",
 		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
-			response, err := cluster.API().ListCertificates(ctx, &clusterv1.ListCertificatesRequest{})
-			return c.answer(output.Certificates{ListCertificatesResponse: response}, fault.FromRPC(err, "cannot list the certificates", ""))
+			response, err := cluster.ListCertificates(ctx)
+			return c.answer(output.Certificates{ListCertificatesResponse: response}, err)
 		}),
 	}
 }

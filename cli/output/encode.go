@@ -25,6 +25,7 @@ var names = map[protoreflect.FullName]string{
 	"reeve.cluster.v1.ConformanceReport.signer_key": "signed_by", "reeve.cluster.v1.ConformanceReport.profiles": "verdicts", "reeve.cluster.v1.ConformanceReport.sha256": "",
 	"reeve.consensus.v1.StoreStatus.core_start": "", "reeve.consensus.v1.StoreStatus.access_number": "", "reeve.consensus.v1.StoreStatus.access": "",
 	"reeve.consensus.v1.StoreStatus.usage": "", "reeve.cluster.v1.Registration.ticket_created_by": "", "reeve.cluster.v1.Registration.ticket_made_by": "",
+	"reeve.cluster.v1.ListCertificatesResponse.next": "",
 }
 
 // neverNull is a field that scripts read as 0 where it is absent.

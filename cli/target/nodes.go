@@ -1,9 +1,11 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,8 +127,28 @@ func (t *Target) ListNodes(ctx context.Context) ([]*clusterv1.Node, error) {
 	return all, nil
 }
 
-// nodesPerPage is how many nodes are asked for at once. A curator that knows no pages answers with all.
-const nodesPerPage = 1000
+// ListCertificates returns all certificates, page by page, sorted by their end.
+func (t *Target) ListCertificates(ctx context.Context) (*clusterv1.ListCertificatesResponse, error) {
+	all := new(clusterv1.ListCertificatesResponse)
+	for more := true; more; more = all.GetNext() != "" {
+		page, err := t.API().ListCertificates(ctx, &clusterv1.ListCertificatesRequest{Limit: certificatesPerPage, After: all.GetNext()})
+		if err != nil {
+			return nil, fault.FromRPC(err, "cannot list the certificates", "")
+		}
+		page.Certificates = append(all.GetCertificates(), page.GetCertificates()...)
+		all = page
+	}
+	slices.SortStableFunc(all.Certificates, func(a, b *clusterv1.Certificate) int {
+		return cmp.Or(a.GetNotAfter().AsTime().Compare(b.GetNotAfter().AsTime()), cmp.Compare(a.GetSubject(), b.GetSubject()))
+	})
+	return all, nil
+}
+
+// nodesPerPage and certificatesPerPage are how many are asked for at once. A curator that knows no pages answers with all.
+const (
+	nodesPerPage        = 1000
+	certificatesPerPage = 1000
+)
 
 // NodeAPI returns a node's own API: over the local socket, or at the address that the node has reported.
 func (t *Target) NodeAPI(ctx context.Context, node Node) (nodev1.NodeServiceClient, error) {

@@ -105,7 +105,8 @@ func (m *management) DeleteNode(_ context.Context, request *clusterv1.DeleteNode
 	return response, err
 }
 
-func (m *management) ListCertificates(context.Context, *clusterv1.ListCertificatesRequest) (*clusterv1.ListCertificatesResponse, error) {
+// ListCertificates answers who knows pages with one certificate at a time, the one that ends last first.
+func (m *management) ListCertificates(_ context.Context, request *clusterv1.ListCertificatesRequest) (*clusterv1.ListCertificatesResponse, error) {
 	c := m.cluster
 	certificate := func(kind clusterv1.CertificateKind, subject, node, use string, left time.Duration) *clusterv1.Certificate {
 		return &clusterv1.Certificate{
@@ -113,10 +114,15 @@ func (m *management) ListCertificates(context.Context, *clusterv1.ListCertificat
 		}
 	}
 	first := c.nodes[0].GetRecord().GetId()
-	return &clusterv1.ListCertificatesResponse{Phase: c.phase(), Certificates: []*clusterv1.Certificate{
-		certificate(clusterv1.CertificateKind_CERTIFICATE_KIND_NODE, "spiffe://"+c.authority.domain+"/node/"+first, first, "", time.Hour),
-		certificate(clusterv1.CertificateKind_CERTIFICATE_KIND_CA, "CN=reeve", "", "signs", 24*365*time.Hour),
-	}}, nil
+	of := certificate(clusterv1.CertificateKind_CERTIFICATE_KIND_NODE, "spiffe://"+c.authority.domain+"/node/"+first, first, "", time.Hour)
+	ca := certificate(clusterv1.CertificateKind_CERTIFICATE_KIND_CA, "CN=reeve", "", "signs", 24*365*time.Hour)
+	switch {
+	case request.GetLimit() == 0:
+		return &clusterv1.ListCertificatesResponse{Phase: c.phase(), Certificates: []*clusterv1.Certificate{of, ca}}, nil
+	case request.GetAfter() == "":
+		return &clusterv1.ListCertificatesResponse{Phase: c.phase(), Certificates: []*clusterv1.Certificate{ca}, Next: "the first"}, nil
+	}
+	return &clusterv1.ListCertificatesResponse{Phase: c.phase(), Certificates: []*clusterv1.Certificate{of}}, nil
 }
 
 // phase is where the rotation of the CA stands. The cluster is locked.

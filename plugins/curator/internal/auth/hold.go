@@ -57,14 +57,14 @@ func (g *Guard) outlasted(ctx context.Context, caller Caller) error {
 			}
 			return nil
 		}
-		if err := caller.outlived(snapshot.State); err != nil {
+		if err := caller.Outlived(snapshot.State); err != nil {
 			return &endedError{err}
 		}
 	}
 }
 
-// outlived returns why a caller is not the one any more who was admitted, in a later state of the cluster.
-func (c Caller) outlived(state *store.State) error {
+// Outlived returns why a caller is not the one any more who was admitted, in a later state of the cluster.
+func (c Caller) Outlived(state *store.State) error {
 	if c.Person == nil {
 		return c.superseded(state)
 	}

@@ -9,9 +9,13 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -19,15 +23,17 @@ import (
 const fingerprintSize = 16
 
 // ListCertificates implements clusterv1.ManagementServiceServer.
-func (s *Service) ListCertificates(ctx context.Context, _ *clusterv1.ListCertificatesRequest) (*clusterv1.ListCertificatesResponse, error) {
-	state, issued, err := s.inUse(ctx)
+func (s *Service) ListCertificates(ctx context.Context, request *clusterv1.ListCertificatesRequest) (*clusterv1.ListCertificatesResponse, error) {
+	state, err := s.config.Store.ReadRecords(ctx)
 	if err != nil {
 		return nil, err
 	}
-	response := new(clusterv1.ListCertificatesResponse)
+	response := &clusterv1.ListCertificatesResponse{StoreCaStep: state.Store.GetPeerAuthorityStep(), Next: request.GetAfter()}
 	response.Phase, _ = phaseOf(state)
-	response.StoreCaStep = state.Store.GetPeerAuthorityStep()
 	for i, der := range state.CA {
+		if request.GetAfter() != "" {
+			break
+		}
 		certificate, err := x509.ParseCertificate(der)
 		if err != nil {
 			return nil, fmt.Errorf("stored CA certificate: %w", err)
@@ -36,6 +42,34 @@ func (s *Service) ListCertificates(ctx context.Context, _ *clusterv1.ListCertifi
 			Kind: clusterv1.CertificateKind_CERTIFICATE_KIND_CA, Subject: certificate.Subject.String(), Use: useOfCA(state, i),
 		}))
 	}
+	// Who does not say how many knows no pages, and would take the first one for all.
+	limit := request.GetLimit()
+	for more := true; more; more = limit == 0 && response.GetNext() != "" {
+		var issued []store.Issued
+		most := maxCertificates
+		if limit > 0 {
+			most = int(min(limit, maxCertificates))
+		}
+		if issued, response.Next, err = s.config.Store.ListIssued(ctx, response.GetNext(), most); err != nil {
+			return nil, err
+		}
+		response.Certificates = append(response.Certificates, s.describe(state, issued)...)
+		if proto.Size(response) > limits.Message {
+			return nil, answer.Errorf(codes.ResourceExhausted, "the certificates of the cluster are more than one answer holds: ask for them by pages, as a later version of the command line does")
+		}
+	}
+	slices.SortFunc(response.Certificates, func(a, b *clusterv1.Certificate) int {
+		return cmp.Or(a.GetNotAfter().AsTime().Compare(b.GetNotAfter().AsTime()), cmp.Compare(a.GetSubject(), b.GetSubject()),
+			cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetFingerprint(), b.GetFingerprint()))
+	})
+	return response, nil
+}
+
+// maxCertificates is how many certificates one page lists, beside those of the CA. Each has some hundreds of bytes in the store.
+const maxCertificates = 1000
+
+// describe returns those of some certificates that somebody takes, as they are shown.
+func (s *Service) describe(state *store.State, issued []store.Issued) (all []*clusterv1.Certificate) {
 	for _, one := range issued {
 		certificate, err := x509.ParseCertificate(one.Certificate)
 		if err != nil || len(certificate.URIs) != 1 || !inForce(state, one) || !s.config.Now().Before(certificate.NotAfter) {
@@ -46,13 +80,9 @@ func (s *Service) ListCertificates(ctx context.Context, _ *clusterv1.ListCertifi
 		if !signs(state, certificate) {
 			shown.Use += ", signed by the old CA"
 		}
-		response.Certificates = append(response.Certificates, described(certificate, shown))
+		all = append(all, described(certificate, shown))
 	}
-	slices.SortFunc(response.Certificates, func(a, b *clusterv1.Certificate) int {
-		return cmp.Or(a.GetNotAfter().AsTime().Compare(b.GetNotAfter().AsTime()), cmp.Compare(a.GetSubject(), b.GetSubject()),
-			cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetFingerprint(), b.GetFingerprint()))
-	})
-	return response, nil
+	return all
 }
 
 // useOfCA says what the certificate of the CA at a place is there for.

@@ -109,9 +109,13 @@ func (s *Service) inUse(ctx context.Context) (*store.State, []store.Issued, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	issued, err := s.config.Store.ListIssued(ctx)
-	if err != nil {
-		return nil, nil, err
+	var issued []store.Issued
+	for after, more := "", true; more; more = after != "" {
+		var page []store.Issued
+		if page, after, err = s.config.Store.ListIssued(ctx, after, maxCertificates); err != nil {
+			return nil, nil, err
+		}
+		issued = append(issued, page...)
 	}
 	return stored, issued, nil
 }

@@ -42,7 +42,7 @@ type Store interface {
 	ReadTickets(ctx context.Context) (*store.State, error)
 	ReadReport(ctx context.Context, plugin, digest string) ([]byte, error)
 	SweepTickets(ctx context.Context, revision int64, ids []string) error
-	ListIssued(ctx context.Context) ([]store.Issued, error)
+	ListIssued(ctx context.Context, after string, limit int) (all []store.Issued, next string, err error)
 	ca.Keys
 }
 

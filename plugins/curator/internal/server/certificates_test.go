@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +174,24 @@ func TestListCertificates(t *testing.T) {
 		if diff := cmp.Diff(want, all); diff != "" || phase != clusterv1.CAPhase_CA_PHASE_STEADY {
 			t.Errorf("%s: %s", phase, diff)
 		}
+	}
+	var paged []string
+	for after, more := "", true; more; more = after != "" {
+		page, err := c.asOwner().ListCertificates(t.Context(), &clusterv1.ListCertificatesRequest{Limit: 1, After: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, certificate := range page.GetCertificates() {
+			paged = append(paged, strings.TrimPrefix(certificate.GetKind().String(), "CERTIFICATE_KIND_"))
+		}
+		if page.GetPhase() != clusterv1.CAPhase_CA_PHASE_STEADY || len(paged) > len(want) {
+			t.Fatalf("%v, after %v", page, paged)
+		}
+		after = page.GetNext()
+	}
+	slices.Sort(paged)
+	if diff := cmp.Diff([]string{"CA", "CURATOR", "NODE", "ROLE"}, paged); diff != "" {
+		t.Errorf("by pages: %s", diff)
 	}
 	// What nobody can read, and what is of nobody, is not in it.
 	stranger := identity.NodeID(public(newKey(t)))

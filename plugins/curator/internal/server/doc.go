@@ -2,7 +2,7 @@
 //
 //	store ──► cache ──► is there a cluster? ──► own SVID ──► listen ──► endpoint, Ready
 //	  ▲                       ▲                                │
-//	  └── bootstrap ──────────┘                                └─► count ► audit ► recover ► errors ► stop ► who, may it? ► what it holds ► NodeService, ManagementService
+//	  └── bootstrap ──────────┘                                └─► count ► audit ► recover ► errors ► stop ► who, may it? ► what it holds, its turn ► NodeService, ManagementService
 //
 // Where the configured address cannot be listened on, it serves on loopback, so that the configuration can be set right through it, and serves the
 // configured address too once that can be had.

@@ -50,6 +50,7 @@ type peers struct {
 	// What calls hold that are under way, and answers that were not read, by the caller, and the answers alone, of all, in bytes.
 	held    map[string]int
 	unread  int
+	turns   turns
 	state   *store.State // the newest that was seen; nil: none was
 	failing time.Time    // since when connections cannot be accepted; zero: they can
 	failed  time.Time    // when that was last seen

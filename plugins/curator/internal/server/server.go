@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -84,6 +85,10 @@ func newServer(
 	})
 	var permissions auth.Permissions
 	isAudited := func(rpc string) bool { return permissions[rpc].GetAudited() }
+	// What viewers may call changes nothing.
+	peers.turns.reads = func(rpc string) bool {
+		return slices.Contains(permissions[rpc].GetCallers(), clusterv1.Caller_CALLER_VIEWER)
+	}
 	rescue := recovery.WithRecoveryHandlerContext(func(_ context.Context, cause any) error { return panicked(config.Log, cause) })
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{

@@ -75,7 +75,7 @@ func (h *held) encode() (parts mem.BufferSlice, err error) {
 }
 
 // keepUnary has a call hold its request, and its answer until that was read. It is to be inside of what finds out who calls.
-func (p *peers) keepUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (p *peers) keepUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	// What gRPC compresses is not what it gives back.
 	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
 		return nil, err
@@ -85,6 +85,11 @@ func (p *peers) keepUnary(ctx context.Context, request any, _ *grpc.UnaryServerI
 		return nil, err
 	}
 	defer end()
+	endTurn, err := p.takeTurn(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	defer endTurn()
 	response, err := handler(ctx, request)
 	if err != nil {
 		return nil, err

@@ -170,15 +170,22 @@ func (s *Store) sweepIssued(ctx context.Context, now time.Time, from string) (sw
 	return swept, next, got.More, err
 }
 
-// ListIssued returns the certificates that were issued and are in use, and such as have expired lately, in no order that means anything. One that cannot be read is left out.
-func (s *Store) ListIssued(ctx context.Context) ([]Issued, error) {
+// ListIssued returns up to limit of the certificates that were issued and are in use, and such as have expired lately, in no order that means anything, and by what those behind them are asked for; empty:
+// there are none. One that cannot be read is left out.
+func (s *Store) ListIssued(ctx context.Context, after string, limit int) (all []Issued, next string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	got, err := s.client.Get(bounded, prefixIssued, clientv3.WithPrefix())
-	if err != nil {
-		return nil, s.failed(ctx, "read the certificates in use", err)
+	from := prefixIssued + after
+	if after != "" {
+		from += "\x00"
 	}
-	var all []Issued
+	got, err := s.client.Get(bounded, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefixIssued)), clientv3.WithLimit(int64(limit)))
+	if err != nil {
+		return nil, "", s.failed(ctx, "read the certificates in use", err)
+	}
+	if got.More {
+		next = strings.TrimPrefix(string(got.Kvs[len(got.Kvs)-1].Key), prefixIssued)
+	}
 	for _, kv := range got.Kvs {
 		record := new(curatorv1.IssuedCertificate)
 		issued, ok := issuedAt(string(kv.Key))
@@ -188,5 +195,5 @@ func (s *Store) ListIssued(ctx context.Context) ([]Issued, error) {
 		issued.Certificate = record.GetCertificate()
 		all = append(all, issued)
 	}
-	return all, nil
+	return all, next, nil
 }

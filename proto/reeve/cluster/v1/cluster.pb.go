@@ -2770,7 +2770,11 @@ func (x *DeleteNodeResponse) GetBypassed() []string {
 }
 
 type ListCertificatesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most how many certificates beside those of the CA, and never more than 1000; 0: all that there are, as far as one answer holds them.
+	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only those behind a page, by its "next"; empty: from the first on.
+	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2805,14 +2809,30 @@ func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
+func (x *ListCertificatesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListCertificatesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 type ListCertificatesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sorted by end.
+	// Sorted by end, within this answer. Those of the CA are on the first page. There may be fewer than asked for, since some are not in use any more.
 	Certificates []*Certificate `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	// Where the rotation of the CA stands.
 	Phase CAPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=reeve.cluster.v1.CAPhase" json:"phase,omitempty"`
 	// What is being done to replace the CA by which the members of the consensus store know each other, which the store does by itself, and what that waits for; empty: nothing.
-	StoreCaStep   string `protobuf:"bytes,3,opt,name=store_ca_step,json=storeCaStep,proto3" json:"store_ca_step,omitempty"`
+	StoreCaStep string `protobuf:"bytes,3,opt,name=store_ca_step,json=storeCaStep,proto3" json:"store_ca_step,omitempty"`
+	// What to ask for the next page by; empty: this is the last one.
+	Next          string `protobuf:"bytes,4,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2864,6 +2884,13 @@ func (x *ListCertificatesResponse) GetPhase() CAPhase {
 func (x *ListCertificatesResponse) GetStoreCaStep() string {
 	if x != nil {
 		return x.StoreCaStep
+	}
+	return ""
+}
+
+func (x *ListCertificatesResponse) GetNext() string {
+	if x != nil {
+		return x.Next
 	}
 	return ""
 }
@@ -5678,12 +5705,15 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"b\n" +
 	"\x12DeleteNodeResponse\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x12\x1a\n" +
-	"\bbypassed\x18\x02 \x03(\tR\bbypassed\"\x19\n" +
-	"\x17ListCertificatesRequest\"\xb2\x01\n" +
+	"\bbypassed\x18\x02 \x03(\tR\bbypassed\"E\n" +
+	"\x17ListCertificatesRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"\xc6\x01\n" +
 	"\x18ListCertificatesResponse\x12A\n" +
 	"\fcertificates\x18\x01 \x03(\v2\x1d.reeve.cluster.v1.CertificateR\fcertificates\x12/\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x19.reeve.cluster.v1.CAPhaseR\x05phase\x12\"\n" +
-	"\rstore_ca_step\x18\x03 \x01(\tR\vstoreCaStep\"\x9f\x02\n" +
+	"\rstore_ca_step\x18\x03 \x01(\tR\vstoreCaStep\x12\x12\n" +
+	"\x04next\x18\x04 \x01(\tR\x04next\"\x9f\x02\n" +
 	"\vCertificate\x125\n" +
 	"\x04kind\x18\x01 \x01(\x0e2!.reeve.cluster.v1.CertificateKindR\x04kind\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x17\n" +
