@@ -73,6 +73,8 @@ type Cache struct {
 	draws     *rate.Limiter
 	values    *rate.Limiter
 	late      *time.Timer
+	// drawn and valued are when the directories that were told last are paid for, by their bytes: those that told of something else than values, and those that told of values too. They belong to Run as well.
+	drawn, valued time.Time
 }
 
 // New returns a Cache that holds nothing before Run has read.
@@ -181,10 +183,10 @@ func (c *Cache) publish(state *store.State, changed bool) {
 	if last != nil {
 		next.Directory, next.Sendable, next.Common = last.Directory, last.Sendable, last.Common
 	}
-	if wait := due(c.draws, last, drawEvery); wait > 0 {
+	if wait := due(c.draws, c.drawn, last, drawEvery); wait > 0 {
 		c.late.Reset(wait)
 	} else {
-		c.draw(next, due(c.values, last, valuesEvery))
+		c.draw(next, due(c.values, c.valued, last, valuesEvery))
 	}
 	if common := commonOf(state); next.Common == nil || !next.Common.is(common) {
 		next.Common = common
@@ -210,8 +212,15 @@ const fewNodes = 64
 // tell 1,000 nodes of ten values a second, each by itself, took half a core.
 const valuesEvery = 400 * time.Microsecond
 
-// due returns how long the next directory has to wait for a limiter, which allows one in every for each node.
-func due(limiter *rate.Limiter, last *Snapshot, every time.Duration) time.Duration {
+// valuesPace and drawPace are how many bytes a second are told to all nodes together, by directories with values that have changed, and by others. A role may change 32 KiB of values on each node, each
+// second: to tell 1,000 nodes of 8 KiB of each other were 4 GB a second.
+const (
+	valuesPace = 64 << 20
+	drawPace   = 256 << 20
+)
+
+// due returns how long the next directory has to wait for a limiter, which allows one in every for each node, and until what was told before is paid for.
+func due(limiter *rate.Limiter, paid time.Time, last *Snapshot, every time.Duration) time.Duration {
 	if last == nil || len(last.Directory.GetNodes()) <= fewNodes {
 		return 0
 	}
@@ -219,7 +228,18 @@ func due(limiter *rate.Limiter, last *Snapshot, every time.Duration) time.Durati
 	now := time.Now()
 	limiter.SetLimitAt(now, rate.Every(every))
 	// Rounded up: a timer that ends a moment before its time would be set again for nothing.
-	return time.Duration(math.Ceil(max(0, 1-limiter.TokensAt(now)) * float64(every)))
+	return max(paid.Sub(now), time.Duration(math.Ceil(max(0, 1-limiter.TokensAt(now))*float64(every))))
+}
+
+// excess is how much longer than every for each node it takes to tell all nodes of those of a directory that have changed, at a pace. It is as if all of them had this curator tell them.
+func excess(directory *hostv1.Directory, changed []string, every time.Duration, pace int) time.Duration {
+	bytes := 0
+	for _, node := range directory.GetNodes() {
+		if _, is := slices.BinarySearch(changed, node.GetNodeId()); is {
+			bytes += proto.Size(node)
+		}
+	}
+	return time.Duration(len(directory.GetNodes())) * max(0, time.Duration(bytes)*time.Second/time.Duration(pace)-every)
 }
 
 // draw puts the directory of its state into a snapshot, in the place of the one before. Nodes of which nothing but values has changed stay as they were if values have to wait.
@@ -235,6 +255,13 @@ func (c *Cache) draw(next *Snapshot, values time.Duration) {
 	c.draws.Allow()
 	if values == 0 {
 		c.values.Allow()
+	}
+	switch now := time.Now(); {
+	case next.Directory == nil: // of the first one each node is told by its own watch, whenever that begins
+	case values == 0:
+		c.valued = now.Add(excess(directory, changed, valuesEvery, valuesPace))
+	default:
+		c.drawn = now.Add(excess(directory, changed, drawEvery, drawPace))
 	}
 	directory.Revision = uint64(next.Revision)
 	next.Directory, next.Sendable = directory, after(next.Sendable, directory, changed)

@@ -213,6 +213,56 @@ func TestValuesWaitForOneAnother(t *testing.T) {
 	})
 }
 
+// In a large cluster the next values wait until those before are paid for, by their bytes: 8 GB here, at 64 MiB a second. All else is told meanwhile, and is paid for too.
+func TestValuesAreToldByTheirBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := runMany(t)
+		time.Sleep(time.Second)
+		id := c.anyNode(t)
+		status := func(node, value string, state int) proto.Message {
+			return &clusterv1.NodeStatus{NodeId: node, Instances: []*clusterv1.InstanceStatus{{
+				Role: "lamp", State: hostv1.InstanceState(state), Values: map[string]string{"bulb": value, "more": strings.Repeat("x", 8000)},
+			}}}
+		}
+		report := func(value string, state int) {
+			statuses := make(map[string]proto.Message)
+			snapshot, _ := c.Snapshots().Get()
+			for node := range snapshot.Nodes {
+				statuses["status/"+node] = status(node, value, state)
+			}
+			c.changes(statuses)
+		}
+		wait := func(long time.Duration, value string) {
+			t.Helper()
+			time.Sleep(long)
+			synctest.Wait()
+			if told := c.told(id); !strings.HasSuffix(told, " "+value) {
+				t.Errorf("told of %s, want %s", told, value)
+			}
+		}
+		const starting, ready = int(hostv1.InstanceState_INSTANCE_STATE_STARTING), int(hostv1.InstanceState_INSTANCE_STATE_READY)
+		report("1", ready)
+		wait(0, "1")
+		report("2", ready)
+		wait(100*time.Second, "1")
+		// One node that starts is told of at once, and so are its values.
+		c.change("status/"+id, status(id, "3", starting))
+		wait(0, "3")
+		c.change("status/"+id, status(id, "4", starting))
+		wait(15*time.Second, "3")
+		wait(20*time.Second, "4")
+		// What is told of nodes besides is a quarter of that, by what it is.
+		time.Sleep(200 * time.Second)
+		report("5", starting)
+		wait(0, "5")
+		report("6", ready)
+		wait(0, "6")
+		report("7", starting)
+		wait(25*time.Second, "6")
+		wait(10*time.Second, "7")
+	})
+}
+
 // many is a cache of a thousand nodes that a test changes.
 type many struct {
 	*cache.Cache
@@ -248,12 +298,21 @@ func runMany(t *testing.T) *many {
 
 // change has the store tell of a record, and returns the snapshot that follows.
 func (c *many) change(key string, record proto.Message) *cache.Snapshot {
-	value, err := proto.Marshal(record)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	return c.changes(map[string]proto.Message{key: record})
+}
+
+// changes has it tell of several at once.
+func (c *many) changes(records map[string]proto.Message) *cache.Snapshot {
 	c.revision++
-	c.source.changes <- clientv3.WatchResponse{Events: []*clientv3.Event{{Kv: &mvccpb.KeyValue{Key: []byte(key), Value: value, ModRevision: c.revision}}}}
+	var response clientv3.WatchResponse
+	for key, record := range records {
+		value, err := proto.Marshal(record)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		response.Events = append(response.Events, &clientv3.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), Value: value, ModRevision: c.revision}})
+	}
+	c.source.changes <- response
 	synctest.Wait()
 	snapshot, _ := c.Snapshots().Get()
 	return snapshot
