@@ -179,7 +179,8 @@ func (s *Store) commit(ctx context.Context, before *State, change *Change, entry
 	if err != nil {
 		return nil, err
 	}
-	audit := auditKeys(before.Revision).next(AuditChanges)
+	// Not the revision of the records: they may have been known for long, and the entry would be older than what was done since.
+	audit := auditKeys(s.reached.Load()).next(AuditChanges)
 	writes.put(audit, entry)
 	if err := writes.check(); err != nil {
 		return nil, err
