@@ -61,7 +61,8 @@ type Config struct {
 // Service serves reeve.cluster.v1.ManagementService.
 type Service struct {
 	clusterv1.UnimplementedManagementServiceServer
-	config Config
+	config  Config
+	writers writers
 }
 
 // NewService returns the service.
@@ -250,15 +251,25 @@ func quote(s string) string {
 // change is made: the state that is decided from is the one that is changed.
 func (s *Service) change(ctx context.Context, dryRun bool, decide func(*store.State) (*store.Change, error)) (*store.State, error) {
 	caller, _ := auth.CallerOf(ctx)
+	var tried []*store.Change
 	checked := func(state *store.State) (*store.Change, error) {
 		if err := caller.Check(state); err != nil {
 			return nil, err
 		}
-		return decide(state)
+		change, err := decide(state)
+		if change != nil {
+			tried = append(tried, change)
+		}
+		return change, err
 	}
 	if dryRun {
 		return s.config.Store.Preview(ctx, checked)
 	}
+	write, err := s.writers.begin(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { write.end(tried) }()
 	return s.config.Store.Update(ctx, audit.CallOf(ctx), checked)
 }
 

@@ -306,6 +306,19 @@ func TestUpdatesDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
+// A change says how much is written for it, by which its caller waits with the next one.
+func TestWhatAChangeWrites(t *testing.T) {
+	s, _, _ := created(t)
+	changed := &store.Change{Nodes: []*clusterv1.NodeRecord{node(t)}}
+	changed.Nodes[0].Labels = map[string]string{"large": strings.Repeat("x", 10_000)}
+	if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) { return changed, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if changed.Written < 10_000 || changed.Written > 20_000 {
+		t.Errorf("it says that %d bytes are written", changed.Written)
+	}
+}
+
 // TestUpdateWithoutItsTurn holds that a change which hangs does not hold up the others for good, nor a caller that gives up.
 func TestUpdateWithoutItsTurn(t *testing.T) {
 	s, _, _ := created(t)

@@ -54,6 +54,9 @@ type Change struct {
 	Accepted []string
 	// Authority is nil if the cluster CA stays as it is.
 	Authority *AuthorityChange
+
+	// Written is how many bytes the records have that are written for it. The store says so when it has planned that.
+	Written int
 }
 
 // Call is the call of the API that a change is made for.
@@ -171,6 +174,7 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	if desired := Desired(after, s.clusterUser); !proto.Equal(desired, Desired(before, s.clusterUser)) {
 		writes.put(keyDesired, desired)
 	}
+	change.Written = writes.bytes
 	return after, writes, writes.check()
 }
 
