@@ -87,11 +87,11 @@ func TestKeysOfALeaseAreBounded(t *testing.T) {
 
 // TestKeysOnLeasesAreWeighed puts many keys at once on a lease that has many: etcd checks all of them for each.
 func TestKeysOnLeasesAreWeighed(t *testing.T) {
-	const lease, pace, perCheck, perApplied = 7, 1 << 20, 64, 8
+	const lease, pace, perCheck, perApplied = 7, 1 << 20, 256, 8
 	for _, test := range []struct {
 		puts, attached int64
 		fits           bool
-	}{{100, 1000, true}, {131, 1000, true}, {132, 1000, false}, {384, 0, true}} {
+	}{{10, 1000, true}, {32, 1000, true}, {33, 1000, false}, {384, 0, true}} {
 		c := usage.Paced(usage.Pace{PerSecond: pace, AtOnce: 64 * pace})
 		c.Pretend(lease, test.attached)
 		txn := new(pb.TxnRequest)
@@ -113,7 +113,7 @@ func TestKeysOnLeasesAreWeighed(t *testing.T) {
 	c := usage.Paced(usage.Pace{PerSecond: pace, AtOnce: 64 * pace})
 	c.Pretend(lease, 1000)
 	revoke := &pb.LeaseRevokeRequest{ID: lease}
-	if weight, err := c.Weigh(t.Context(), "ant", revoke); err != nil || weight != usage.Written(revoke)+1000*256 {
+	if weight, err := c.Weigh(t.Context(), "ant", revoke); err != nil || weight != usage.Written(revoke)+1000*1024 {
 		t.Errorf("a revocation of 1000 keys weighs %d: %v", weight, err)
 	}
 }

@@ -52,7 +52,7 @@ func TestPace(t *testing.T) {
 		// What was deleted is known afterwards. A delete itself costs little.
 		for range 5 {
 			c.Deleted("ant", &pb.TxnResponse{Responses: []*pb.ResponseOp{{Response: &pb.ResponseOp_ResponseDeleteRange{
-				ResponseDeleteRange: &pb.DeleteRangeResponse{Deleted: 1 << 13},
+				ResponseDeleteRange: &pb.DeleteRangeResponse{Deleted: 1 << 11},
 			}}}})
 		}
 		_, err := put("ant", t.Context())

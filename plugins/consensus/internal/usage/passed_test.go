@@ -56,7 +56,7 @@ func TestMutexesPassFewKeys(t *testing.T) {
 	}
 	// What is deleted at once holds others up, so it weighs as much as it counts: not many are under way.
 	remove.RangeEnd = []byte("/reeve/users/ant/n/10000")
-	if weight, err := usage.Weight(ctx, s.Server().KV(), "ant", keys+1, remove); err != nil || weight != usage.Written(remove)+10_000*256 {
+	if weight, err := usage.Weight(ctx, s.Server().KV(), "ant", keys+1, remove); err != nil || weight != usage.Written(remove)+10_000*1024 {
 		t.Errorf("a removal of 10000 keys weighs %d: %v", weight, err)
 	}
 	if got := usage.PassedByDeletes("bee", keys, remove); got != 0 {

@@ -152,7 +152,7 @@ func deleteMany(a *attempt, e *etcd) {
 }
 
 // leaseWriters put keys on a lease at a time.
-const leaseWriters = 1
+const leaseWriters = 32
 
 // fillLease puts many keys on a lease, and writes them anew, in transactions as large as it may: etcd looks at all keys of a lease for each put on it. Then it ends the lease: etcd deletes
 // all of them in one step. In all of this everybody's writes wait.
@@ -203,6 +203,11 @@ func fillLease(a *attempt, e *etcd) {
 				attached++
 			}
 		}
-		a.note(fmt.Sprintf("put 20,000 keys on one lease, %d at once, and end it (%d keys)", size.Load(), attached), "the others had to wait")
+		what := fmt.Sprintf("put 20,000 keys on one lease, %d at once, and end it (%d keys)", size.Load(), attached)
+		if attached > 2000 {
+			a.try(what, nil)
+			return
+		}
+		a.note(what, "the others were refused, or had to wait")
 	}
 }
