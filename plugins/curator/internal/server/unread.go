@@ -69,7 +69,7 @@ func (h *held) encode() (parts mem.BufferSlice, err error) {
 	}
 	h.peers.mu.Lock()
 	defer h.peers.mu.Unlock()
-	h.encoded = true
+	h.encoded, h.message = true, nil // its bytes are what is kept
 	// The last one, since each is given back when it was sent itself.
 	return append(parts, mem.NewBuffer(&data, h)), nil
 }
