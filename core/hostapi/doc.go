@@ -5,7 +5,8 @@
 // RPC declares in its proto option who may call it, and the server does not start with an RPC that declares nothing.
 //
 // Roles are untrusted. The size of messages and the number of connections and streams are limited, a peer that stops answering is disconnected, and a
-// call that panics fails alone. The privileged steps (reading and replacing a file, naming the machine) never follow a symbolic link and touch only
+// call that panics fails alone. The directory, the one large thing that every role may have, is encoded once for all streams, and who is too far behind
+// with it loses the connection. The privileged steps (reading and replacing a file, naming the machine) never follow a symbolic link and touch only
 // what the grant names. The content of files is not logged.
 //
 // The server asks the cluster for the instance's SVIDs, at a limited rate. It also serves the SPIFFE Workload API, for other libraries: X.509-SVIDs

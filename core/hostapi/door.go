@@ -14,14 +14,15 @@ type door struct {
 	*net.UnixListener
 	remit *plugin.Remit
 	log   hclog.Logger
+	left  func(*guest) // is told of connections that have ended
 
 	mu      sync.Mutex
 	inside  map[*guest]struct{}
 	closing bool
 }
 
-func newDoor(listener *net.UnixListener, remit *plugin.Remit, log hclog.Logger) *door {
-	return &door{UnixListener: listener, remit: remit, log: log, inside: make(map[*guest]struct{})}
+func newDoor(listener *net.UnixListener, remit *plugin.Remit, log hclog.Logger, left func(*guest)) *door {
+	return &door{UnixListener: listener, remit: remit, log: log, left: left, inside: make(map[*guest]struct{})}
 }
 
 // Accept implements net.Listener. It closes refused connections and goes on to the next.
@@ -81,5 +82,21 @@ func (g *guest) Close() error {
 	g.door.mu.Lock()
 	delete(g.door.inside, g)
 	g.door.mu.Unlock()
+	defer g.door.left(g)
 	return g.UnixConn.Close()
+}
+
+// address is the address of a call's client, and the connection by which the call came.
+type address struct {
+	net.Addr
+	guest *guest
+}
+
+// RemoteAddr implements net.Conn.
+func (g *guest) RemoteAddr() net.Addr {
+	remote := g.UnixConn.RemoteAddr()
+	if remote == nil {
+		remote = g.LocalAddr()
+	}
+	return address{remote, g}
 }

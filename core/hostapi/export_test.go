@@ -63,3 +63,10 @@ func (c *Config) KeepSVIDs() {
 	c.times = defaultTimes
 	c.times.resignWithin = 24 * time.Hour
 }
+
+// UnreadDirectories is how many directories are held that are not the newest, and their bytes.
+func (s *Server) UnreadDirectories() (editions, bytes int) {
+	s.directories.mu.Lock()
+	defer s.directories.mu.Unlock()
+	return len(s.directories.late), s.directories.unread
+}

@@ -91,6 +91,8 @@ type Server struct {
 	log    hclog.Logger
 	rules  rules
 	files  files
+	// directories is what all sockets send of the directory.
+	directories *directories
 
 	mu   sync.Mutex
 	open map[string]func() // by instance name: shuts the socket and leaves its files
@@ -113,7 +115,7 @@ func New(config Config) (*Server, error) {
 	if log == nil {
 		log = hclog.NewNullLogger()
 	}
-	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, open: make(map[string]func())}
+	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, directories: newDirectories(config.Directory), open: make(map[string]func())}
 	if err := s.makeRoot(); err != nil {
 		return nil, fmt.Errorf("hostapi: %w", err)
 	}

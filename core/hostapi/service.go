@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -24,11 +25,12 @@ var _ hostv1.HostServiceServer = (*service)(nil)
 // service answers one instance's calls, which rules has already permitted.
 type service struct {
 	hostv1.UnimplementedHostServiceServer
-	config *Config
-	files  *files
-	remit  *plugin.Remit
-	issues *issues
-	log    hclog.Logger
+	config      *Config
+	directories *directories
+	files       *files
+	remit       *plugin.Remit
+	issues      *issues
+	log         hclog.Logger
 }
 
 func (s *service) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.ServerStreamingServer[hostv1.WatchMembershipResponse]) error {
@@ -48,9 +50,28 @@ func (s *service) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.
 }
 
 func (s *service) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.ServerStreamingServer[hostv1.WatchDirectoryResponse]) error {
-	return follow(stream, s.config.Directory, func(now *hostv1.Directory) *hostv1.WatchDirectoryResponse {
-		return &hostv1.WatchDirectoryResponse{Directory: now}
-	})
+	from, ok := peer.FromContext(stream.Context())
+	if !ok {
+		return status.Error(codes.Internal, "hostapi: the call has no connection")
+	}
+	by := from.Addr.(address).guest
+	watcher := s.config.Directory.Watch()
+	for last := uint64(0); ; {
+		if _, err := watcher.Next(stream.Context()); err != nil {
+			return status.FromContextError(err).Err()
+		}
+		message, number, err := s.directories.next(by, last)
+		if err != nil {
+			return err
+		}
+		if last = number; message == nil {
+			continue
+		}
+		if err := stream.SendMsg(message); err != nil {
+			message.Sent()
+			return err
+		}
+	}
 }
 
 func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStreamingServer[hostv1.WatchNetworkResponse]) error {

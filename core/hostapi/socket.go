@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/outgoing"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -30,7 +31,7 @@ import (
 )
 
 // The limits of one instance. A role needs one connection and about four streams; libraries may connect on their own. Together they limit what a
-// hostile role makes the core hold to about 130 MiB.
+// hostile role makes the core hold to about 130 MiB, but for the directory, which all roles share.
 const (
 	maxConnections = 8
 	maxStreams     = 16 // on one connection
@@ -55,7 +56,7 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 		return "", nil, fmt.Errorf("hostapi: host socket of instance %s: %w", remit.Name, err)
 	}
 	log := s.log.With("role", remit.Role, "instance", remit.InstanceID)
-	door := newDoor(listener, remit, log)
+	door := newDoor(listener, remit, log, s.directories.left)
 	server := s.grpcServer(remit, log)
 	served := make(chan struct{})
 	go func() {
@@ -220,6 +221,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		},
 	)
 	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(outgoing.NewCodec()),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
@@ -233,7 +235,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		grpc.ChainStreamInterceptor(stream...),
 	)
 	issues := newIssues(&s.config, remit)
-	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, files: &s.files, remit: remit, issues: issues, log: log})
+	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, directories: s.directories, files: &s.files, remit: remit, issues: issues, log: log})
 	workload.RegisterSpiffeWorkloadAPIServer(server, &workloads{config: &s.config, issues: issues, log: log})
 	return server
 }
