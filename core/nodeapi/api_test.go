@@ -275,7 +275,7 @@ func (a *api) local() *grpc.ClientConn {
 }
 
 // remote connects over TCP with a certificate, or none, and checks that it is the node that answers.
-func (a *api) remote(certificate *tls.Certificate) *grpc.ClientConn {
+func (a *api) remote(certificate *tls.Certificate, options ...grpc.DialOption) *grpc.ClientConn {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.ca)
 	config := &tls.Config{
@@ -293,12 +293,12 @@ func (a *api) remote(certificate *tls.Certificate) *grpc.ClientConn {
 	if certificate != nil {
 		config.Certificates = []tls.Certificate{*certificate}
 	}
-	return a.dial("passthrough:///"+a.server.Address(), credentials.NewTLS(config))
+	return a.dial("passthrough:///"+a.server.Address(), credentials.NewTLS(config), options...)
 }
 
-func (a *api) dial(target string, transport credentials.TransportCredentials) *grpc.ClientConn {
+func (a *api) dial(target string, transport credentials.TransportCredentials, options ...grpc.DialOption) *grpc.ClientConn {
 	a.t.Helper()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport))
+	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(transport))...)
 	if err != nil {
 		a.t.Fatal(err)
 	}

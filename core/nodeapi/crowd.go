@@ -16,8 +16,8 @@ const (
 	// maxStrangers is how many connections over TCP may be open whose client has not proved yet who it is, which takes milliseconds. They cost whoever
 	// opens them nothing, and the core a file each, of which its roles and its socket need some.
 	maxStrangers = 64
-	// maxEach is how many connections a client may have that has: many commands that each follow something. With maxStreams it bounds what one can make the
-	// core hold that reads nothing of what it asks for, also after it was revoked.
+	// maxEach is how many connections a client may have that has: many commands that each follow something. With maxStreams it bounds the calls of one,
+	// also after it was revoked.
 	maxEach = 32
 )
 
@@ -32,22 +32,24 @@ type crowd struct {
 	open         map[*guest]struct{}
 	strangers    []*guest // if it is bounded, the oldest first
 	known        map[string]int
+	unread       map[string]int // bytes of answers, by who is to read them
 	closing, cut bool
 }
 
 func newCrowd(listener net.Listener, bounded bool) *crowd {
-	return &crowd{Listener: listener, bounded: bounded, open: make(map[*guest]struct{}), known: make(map[string]int)}
+	return &crowd{Listener: listener, bounded: bounded, open: make(map[*guest]struct{}), known: make(map[string]int), unread: make(map[string]int)}
 }
 
 // guest is a connection of a crowd.
 type guest struct {
 	net.Conn
 	crowd *crowd
-	// who is empty for a stranger. left says that the guest is not counted any more. last is how many calls on the connection are answered last. All with the
-	// crowd's mu held.
-	who  string
-	left bool
-	last int
+	// who is empty for a stranger. left says that the guest is not counted any more. last is how many calls on the connection are answered last, and unread
+	// how many bytes of answers were not read on it. All with the crowd's mu held.
+	who    string
+	left   bool
+	last   int
+	unread int
 }
 
 // origin is the address of a call's client, and the connection by which the call came.
@@ -134,6 +136,9 @@ func (c *crowd) leave(g *guest) {
 		c.known[g.who]--
 	default:
 		delete(c.known, g.who)
+	}
+	if !g.left {
+		g.forget(g.unread)
 	}
 	g.left = true
 }

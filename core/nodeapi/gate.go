@@ -199,6 +199,10 @@ func (h *held) SendMsg(message any) error {
 	if err := h.ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
+	message, err := kept(h.ctx, message)
+	if err != nil {
+		return err
+	}
 	return h.ServerStream.SendMsg(message)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/outgoing"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -234,7 +235,8 @@ func (s *Server) newGRPC(transport credentials.TransportCredentials) (*grpc.Serv
 	unary, stream := recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)
 	server := grpc.NewServer(
 		grpc.Creds(transport),
-		grpc.ChainUnaryInterceptor(append(slices.Clone(s.config.Unary), unary, gate.unary, unary)...),
+		grpc.ForceServerCodecV2(outgoing.NewCodec()),
+		grpc.ChainUnaryInterceptor(append(slices.Clone(s.config.Unary), unary, keepUnary, gate.unary, unary)...),
 		grpc.ChainStreamInterceptor(append(slices.Clone(s.config.Stream), stream, gate.stream, stream)...),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(maxStreams),
