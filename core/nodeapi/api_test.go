@@ -127,7 +127,13 @@ func (a *api) run() {
 	if a.shared == nil {
 		a.shared = listen(a.t, a.socket)
 	}
-	server, err := nodeapi.New(a.config())
+	a.runWith(a.config())
+}
+
+// runWith is run with another configuration. There is a socket already.
+func (a *api) runWith(config nodeapi.Config) {
+	a.t.Helper()
+	server, err := nodeapi.New(config)
 	if err != nil {
 		a.t.Fatal(err)
 	}

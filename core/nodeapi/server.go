@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -58,6 +59,8 @@ type Config struct {
 	Socket *Socket
 	// Listen is host:port for TCP; port 0: a free one; empty: the API is served on the socket only.
 	Listen string
+	// ListenLater has the server be made although somebody else has that address, or the machine does not have it yet: it is tried again every second, and Problem says so.
+	ListenLater bool
 	// Status is what GetStatus and WatchStatus answer.
 	Status *event.Value[*nodev1.Status]
 	// Identity has the SVID with which the server proves itself over TCP, and the owner's key.
@@ -114,6 +117,8 @@ type Server struct {
 	audit   *audit
 	logs    filewatch.Watcher
 	running *running
+	// address is where TCP is served, and problem why it is not.
+	address, problem event.Value[string]
 	// stopping ends when the server begins to stop, for the calls that would otherwise never end.
 	stopping context.Context
 	stop     context.CancelCauseFunc
@@ -126,7 +131,7 @@ type door struct {
 	server   *grpc.Server
 }
 
-// New listens; nothing is answered before Run. It fails if the socket or the port cannot be had, and if an RPC does not declare who may
+// New listens; nothing is answered before Run. It fails if the socket or the port cannot be had (see ListenLater), and if an RPC does not declare who may
 // call it.
 func New(config Config) (*Server, error) {
 	if config.Log == nil {
@@ -164,24 +169,54 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	listener, err = net.Listen("tcp", config.Listen)
-	if err != nil {
-		err = fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", config.Listen, err)
+	if listener, err = s.listen(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.doors = append(s.doors, door{"tcp", newCrowd(listener, true), remote})
 	return s, nil
 }
 
+// listen listens for TCP.
+func (s *Server) listen() (net.Listener, error) {
+	if s.config.ListenLater {
+		return listenLate(s.config.Listen, s.listens)
+	}
+	listener, err := listenTCP(s.config.Listen)
+	if err == nil {
+		s.address.Set(listener.Addr().String())
+	}
+	return listener, err
+}
+
+// listens takes note of where TCP is served, or why it is not.
+func (s *Server) listens(address string, problem error) {
+	former, _ := s.problem.Get()
+	text := ""
+	if problem != nil {
+		text = strings.TrimPrefix(problem.Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
+	}
+	switch {
+	case text == former:
+	case text != "":
+		s.config.Log.Error("the node's API is not served over TCP; it is tried again", "error", problem)
+	default:
+		s.config.Log.Info("the node's API is served over TCP again", "address", address)
+	}
+	s.address.Set(address)
+	s.problem.Set(text)
+}
+
 // Address is the host:port that TCP is served on; empty if it is not.
 func (s *Server) Address() string {
-	for _, d := range s.doors {
-		if d.name == "tcp" {
-			return d.listener.Addr().String()
-		}
-	}
-	return ""
+	address, _ := s.address.Get()
+	return address
 }
+
+// Listening is what Address returns.
+func (s *Server) Listening() *event.Value[string] { return &s.address }
+
+// Problem is why TCP is not served although it is to be, and what to do; empty: it is served, or is not to be.
+func (s *Server) Problem() *event.Value[string] { return &s.problem }
 
 // Close gives up what New made, for a server whose Run is never called.
 func (s *Server) Close() error {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/nodeapi"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -25,20 +24,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	config := a.config()
 	large := bytes.Repeat([]byte("x"), 3<<20)
 	config.Metrics = func(context.Context) ([]byte, error) { return large, nil }
-	server, err := nodeapi.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.server = server
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	a.runWith(config)
 	a.everybody()
 	ask := func(conn *grpc.ClientConn) error {
 		_, err := nodev1.NewNodeServiceClient(conn).GetMetrics(a.context(), &nodev1.GetMetricsRequest{})

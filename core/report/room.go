@@ -38,13 +38,15 @@ type Room struct {
 
 // Sources is what the room reports.
 type Sources struct {
-	// Start is when the core started. Version is the core's, Volume the kind of the volume, APIAddress where the node's own API listens.
-	Start                       time.Time
-	Version, Volume, APIAddress string
-	Isolation                   clusterv1.Isolation
+	// Start is when the core started. Version is the core's, Volume the kind of the volume.
+	Start           time.Time
+	Version, Volume string
+	Isolation       clusterv1.Isolation
 	// Missing is what this node cannot enforce of the sandbox that every role has.
 	Missing []*clusterv1.Missing
 
+	// APIAddress is where the node's own API listens.
+	APIAddress *event.Value[string]
 	Addresses  *event.Value[[]string]
 	Instances  *event.Value[roles.Instances]
 	Membership *event.Value[membership.Status]
@@ -53,22 +55,22 @@ type Sources struct {
 	View       *event.Value[*cluster.View]
 	Store      *event.Value[*consensusv1.StoreStatus]
 	Storage    *event.Value[*clusterv1.StorageStatus]
-	// Problem is what makes the node degraded.
-	Problem *event.Value[string]
+	// APIProblem and MetricsProblem are what makes the node degraded.
+	APIProblem, MetricsProblem *event.Value[string]
 }
 
 // Run publishes until the context ends.
 func (r *Room) Run(ctx context.Context, s Sources) {
 	addresses, instances, memberships := s.Addresses.Watch(), s.Instances.Watch(), s.Membership.Watch()
 	identities, curators, views, stores := s.Identity.Watch(), s.Curators.Watch(), s.View.Watch(), s.Store.Watch()
-	volumes, problems := s.Storage.Watch(), s.Problem.Watch()
+	volumes, listening, unserved, unmeasured := s.Storage.Watch(), s.APIAddress.Watch(), s.APIProblem.Watch(), s.MetricsProblem.Watch()
 	for {
 		member, id := membershipOf(latest(memberships)), latest(identities)
 		report := &clusterv1.NodeStatus{
 			NodeId: member.GetNodeId(), Membership: member, Addresses: latest(addresses), Isolation: s.Isolation, Volume: s.Volume, Version: s.Version,
-			Missing: s.Missing, Storage: latest(volumes), CaPins: membership.Pins(id.CA), Problem: latest(problems),
+			Missing: s.Missing, Storage: latest(volumes), CaPins: membership.Pins(id.CA), Problem: both(latest(unserved), latest(unmeasured)),
 		}
-		report.ApiAddress = reached(s.APIAddress, report.GetAddresses())
+		report.ApiAddress = reached(latest(listening), report.GetAddresses())
 		for _, instance := range latest(instances) {
 			report.Instances = append(report.Instances, instance.Status)
 		}
@@ -86,9 +88,19 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 		case <-views.Changed():
 		case <-stores.Changed():
 		case <-volumes.Changed():
-		case <-problems.Changed():
+		case <-listening.Changed():
+		case <-unserved.Changed():
+		case <-unmeasured.Changed():
 		}
 	}
+}
+
+// both is two problems as one, of which there may be none.
+func both(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // latest returns the present value, or the zero value if there is none yet.
