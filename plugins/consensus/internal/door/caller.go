@@ -51,6 +51,7 @@ type caller struct {
 	reading, writing chan struct{}
 	pace             *rate.Limiter // of what is read
 	line             chan struct{} // holds the one that waits for room for a large answer; other large ones wait for it
+	paying           chan struct{} // holds the one that waits until it may owe more, before it is carried out
 
 	mu                      sync.Mutex
 	calls, streams, watches int
@@ -66,7 +67,7 @@ type caller struct {
 func newCaller(user string, patience, readBound time.Duration) *caller {
 	return &caller{
 		user: user, patience: patience, readBound: readBound,
-		reading: make(chan struct{}, maxTurns), writing: make(chan struct{}, maxTurns), line: make(chan struct{}, 1),
+		reading: make(chan struct{}, maxTurns), writing: make(chan struct{}, maxTurns), line: make(chan struct{}, 1), paying: make(chan struct{}, 1),
 		pace:  rate.NewLimiter(rate.Limit(readPace), int(maxAnswers)),
 		sends: make(map[chan struct{}]struct{}),
 	}
@@ -108,6 +109,21 @@ func (c *caller) paced(ctx context.Context) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	return errFast(c.user)
+}
+
+// inLine is paced for those that know how much they cost: it has those behind it wait until that is owed, and leave is called. Of many that only wait for the pace, all would go on at once.
+func (c *caller) inLine(ctx context.Context) (leave func(), err error) {
+	select {
+	case c.paying <- struct{}{}:
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	leave = func() { <-c.paying }
+	if err := c.paced(ctx); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
 // owes has the user owe what it has read.

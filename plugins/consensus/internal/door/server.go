@@ -38,8 +38,8 @@ type Store interface {
 	Reads(ctx context.Context, user string, request any, most int64) (int64, error)
 	// Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
 	Visited(user string, request, answer any) int64
-	// HistorySince is how many bytes of history etcd reads for a watch from a revision on.
-	HistorySince(revision int64) int64
+	// HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
+	HistorySince(user string, revision int64) (read, walked int64)
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string
 	// UsageOf is what a user has.

@@ -11,8 +11,8 @@ import (
 type watching struct {
 	grpc.ServerStream
 	caller  *caller
-	present func() int64      // the revision of the store
-	since   func(int64) int64 // how many bytes of history there are from a revision on
+	present func() int64                                           // the revision of the store
+	since   func(user string, revision int64) (read, walked int64) // how much history there is
 
 	mu    sync.Mutex
 	open  int
@@ -37,10 +37,16 @@ func (w *watching) RecvMsg(message any) error {
 	}
 	// etcd reads history into memory for those that begin in the past, again for each that comes later. So they come together, or when what was sent before is read.
 	if from := create.GetStartRevision(); from > 0 && from <= w.present() {
-		if err := w.caller.paced(w.Context()); err != nil {
+		leave, err := w.caller.inLine(w.Context())
+		if err != nil {
 			return err
 		}
-		w.caller.owesPast(w.since(from))
+		read, walked := w.since(w.caller.user, from)
+		w.caller.owesPast(read)
+		if create.GetPrevKv() { // etcd finds them anew for each watch
+			w.caller.owes(walked)
+		}
+		leave()
 		return w.caller.awaitSends(w.Context())
 	}
 	return nil

@@ -2,6 +2,7 @@ package door
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +16,13 @@ type asking struct {
 	grpc.ServerStream
 	ctx  context.Context
 	from chan int64
+	prev bool
 }
 
 func (a asking) Context() context.Context { return a.ctx }
 
 func (a asking) RecvMsg(message any) error {
-	message.(*pb.WatchRequest).RequestUnion = &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{StartRevision: <-a.from}}
+	message.(*pb.WatchRequest).RequestUnion = &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{StartRevision: <-a.from, PrevKv: a.prev}}
 	return nil
 }
 
@@ -30,7 +32,7 @@ func TestPastIsReadTogether(t *testing.T) {
 		ant := newCaller("ant", DefaultPatience, DefaultReadBound)
 		from, got := make(chan int64), make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		stream := &watching{ServerStream: asking{ctx: ctx, from: from}, caller: ant, present: func() int64 { return 5 }, since: func(int64) int64 { return 0 }}
+		stream := &watching{ServerStream: asking{ctx: ctx, from: from}, caller: ant, present: func() int64 { return 5 }, since: func(string, int64) (int64, int64) { return 0, 0 }}
 		ask := func(revision int64) bool {
 			go func() { got <- stream.RecvMsg(&pb.WatchRequest{}) }()
 			from <- revision
@@ -71,7 +73,8 @@ func TestThePastIsPaid(t *testing.T) {
 		ant := newCaller("ant", DefaultPatience, DefaultReadBound)
 		from := make(chan int64, 1)
 		stream := &watching{
-			ServerStream: asking{ctx: t.Context(), from: from}, caller: ant, present: func() int64 { return 5 }, since: func(from int64) int64 { return (5 - from) * 32 * mebibyte },
+			ServerStream: asking{ctx: t.Context(), from: from}, caller: ant, present: func() int64 { return 5 },
+			since: func(_ string, from int64) (read, walked int64) { return (5 - from) * 32 * mebibyte, math.MaxInt64 },
 		}
 		begin := func(revision int64) time.Duration {
 			began := time.Now()
@@ -93,6 +96,35 @@ func TestThePastIsPaid(t *testing.T) {
 		time.Sleep(pastInterval)
 		if took := begin(1); took < time.Second {
 			t.Errorf("after 384 MiB of history, the next watch waits for %s", took)
+		}
+	})
+}
+
+// TestFormerValuesArePaidByEach begins many watches from the past with former values at once. etcd looks for those of each by itself, so each waits until the one before it is paid for.
+func TestFormerValuesArePaidByEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ant := newCaller("ant", DefaultPatience, DefaultReadBound)
+		began := time.Now()
+		const watches = 8
+		waited := make(chan time.Duration, watches)
+		for range watches {
+			from := make(chan int64, 1)
+			stream := &watching{
+				ServerStream: asking{ctx: t.Context(), from: from, prev: true}, caller: ant, present: func() int64 { return 5 },
+				since: func(string, int64) (read, walked int64) { return 0, maxAnswers },
+			}
+			from <- 1
+			go func() {
+				if err := stream.RecvMsg(&pb.WatchRequest{}); err != nil {
+					t.Error(err)
+				}
+				waited <- time.Since(began).Round(100 * time.Millisecond)
+			}()
+		}
+		for n := range watches {
+			if got, want := <-waited, max(0, time.Duration(n-1)*2*time.Second); got != want { // the first one owes nothing before, and the second what was free
+				t.Errorf("watch %d begins after %s, want %s", n, got, want)
+			}
 		}
 	})
 }

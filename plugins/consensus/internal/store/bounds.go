@@ -18,5 +18,7 @@ func (s *Store) Visited(user string, request, answer any) int64 {
 	return s.usage.Visited(user, request, answer)
 }
 
-// HistorySince is how many bytes of history etcd reads for a watch from a revision on.
-func (s *Store) HistorySince(revision int64) int64 { return s.usage.HistorySince(revision) }
+// HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
+func (s *Store) HistorySince(user string, revision int64) (read, walked int64) {
+	return s.usage.HistorySince(user, revision)
+}

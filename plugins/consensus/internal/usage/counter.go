@@ -1,11 +1,9 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -73,43 +71,6 @@ type account struct {
 	looking chan struct{}
 }
 
-// history is how the store's history has grown, whoever wrote it, since it was opened: two revisions with half of what is to be kept between them, and what was written since then.
-type history struct {
-	older, newer, written int64
-	all                   int64 // what was written, and
-	marks                 []mark
-}
-
-// mark says how much was written before a revision. There is one for each perMark bytes.
-type mark struct{ revision, all int64 }
-
-const perMark = int64(64 << 10)
-
-// since is how many bytes were written since a revision, with what was written right before it.
-func (h *history) since(revision int64) int64 {
-	at, _ := slices.BinarySearchFunc(h.marks, revision, func(m mark, revision int64) int { return cmp.Compare(m.revision, revision) })
-	if at == 0 {
-		return h.all
-	}
-	return h.all - h.marks[at-1].all
-}
-
-// add takes in one change.
-func (h *history) add(change *mvccpb.Event, keep int64) {
-	size := sizeOf(change.Kv) + perRevision
-	if len(h.marks) == 0 || h.all-h.marks[len(h.marks)-1].all >= perMark {
-		h.marks = append(h.marks, mark{change.Kv.ModRevision, h.all})
-		if most := int(2*keep/perMark) + 1; len(h.marks) > most { // what is older is compacted
-			h.marks = h.marks[1:]
-		}
-	}
-	h.all += size
-	h.written += size
-	if h.written >= keep/2 {
-		h.older, h.newer, h.written = h.newer, change.Kv.ModRevision, 0
-	}
-}
-
 type reservation struct {
 	let      func() // lets go of it
 	revision int64
@@ -118,7 +79,11 @@ type reservation struct {
 // Open adds up what is stored, and reads what the users may have.
 func Open(ctx context.Context, config Config) (*Counter, error) {
 	c := &Counter{config: config, document: desired.Key(config.ClusterUser), accounts: make(map[string]*account), attaching: make(map[int64]int64)}
-	if err := c.count(ctx); err != nil {
+	err := c.count(ctx)
+	for errors.Is(err, mvcc.ErrCompacted) && ctx.Err() == nil { // the next attempt begins at a later revision
+		err = c.count(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.publish()
@@ -135,23 +100,7 @@ func (c *Counter) Revision() int64 {
 	return c.revision
 }
 
-// OldHistory is the revision before which history is old: what is younger are between half of Config.History and all of it. 0: none is old.
-func (c *Counter) OldHistory() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.history.older
-}
-
-// HistorySince is how many bytes of history etcd reads for a watch from a revision on.
-func (c *Counter) HistorySince(revision int64) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.history.since(revision)
-}
-
 const (
-	// perRevision is what a revision takes beside its key and value.
-	perRevision = 256
 	// publishInterval is how often Usage is looked at.
 	publishInterval = time.Second
 	// retryInterval is the pause after an attempt to count that failed.

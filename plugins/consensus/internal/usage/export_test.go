@@ -45,6 +45,18 @@ func HistoryOf(changes int, bytes int64, since int64) int64 {
 	return h.since(since)
 }
 
+// ChangesOf takes in a change of each of some keys, at a revision of its own, and returns before which revision history is old, and how many revisions etcd walks for the former values of a user since a
+// revision. No change has any bytes to speak of.
+func ChangesOf(user string, since int64, keys ...string) (old, walked int64) {
+	c := Counter{config: Config{History: 128 << 20}}
+	for _, key := range keys {
+		c.revision++
+		c.history.add(&mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: c.revision}}, c.config.History)
+	}
+	_, walked = c.HistorySince(user, since)
+	return c.OldHistory(), walked
+}
+
 // Passed is what a request that writes counts for the keys that etcd passes, if its user has so many.
 func Passed(ctx context.Context, kv mvcc.WatchableKV, user string, keys int64, request any) (int64, error) {
 	c := Stored(kv)
