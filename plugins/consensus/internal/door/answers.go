@@ -94,9 +94,7 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 	if err != nil {
 		return nil, err
 	}
-	if reserved > 0 { // Those that have room are few: all of them may go on when what was read is paid for.
-		err = c.paced(ctx)
-	}
+	err = c.begins(ctx, served, request, reserved)
 	var message any
 	if err == nil {
 		message, err = handle(ctx, request)
@@ -125,6 +123,17 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 	c.settle(reserved, size)
 	c.owes(max(size+visited, looked))
 	return &answer{message: found, hold: c.holding(ctx, size)}, nil
+}
+
+// begins waits until what was read before is paid for, where a call reads.
+func (c *caller) begins(ctx context.Context, served Store, request any, reserved int64) error {
+	if asked, ok := request.(*pb.LeaseTimeToLiveRequest); ok {
+		return c.pays(ctx, served.Beat(asked.GetID()))
+	}
+	if reserved > 0 { // Those that have room are few: all of them may go on.
+		return c.paced(ctx)
+	}
+	return nil
 }
 
 // reckon reserves room for what a request reads. Where it can be said without a look into the store that there is enough, it is not looked. looked is what was seen that it reads.

@@ -126,6 +126,17 @@ func (c *caller) inLine(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
+// pays waits in line, and owes more then.
+func (c *caller) pays(ctx context.Context, bytes int64) error {
+	leave, err := c.inLine(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	c.owes(bytes)
+	return nil
+}
+
 // owes has the user owe what it has read.
 func (c *caller) owes(bytes int64) { c.pace.ReserveN(time.Now(), int(min(bytes, maxAnswers))) }
 

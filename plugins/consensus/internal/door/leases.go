@@ -77,14 +77,19 @@ type keepingAlive struct {
 	grpc.ServerStream
 	served Store
 	user   string
+	caller *caller // nil: it is not bounded
 }
 
 func (k keepingAlive) RecvMsg(message any) error {
 	if err := k.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	if request, ok := message.(*pb.LeaseKeepAliveRequest); !ok || !owns(k.served, k.user, request.GetID()) {
+	request, ok := message.(*pb.LeaseKeepAliveRequest)
+	switch {
+	case !ok || !owns(k.served, k.user, request.GetID()):
 		return errDenied
+	case k.caller != nil:
+		return k.caller.pays(k.Context(), k.served.Beat(request.GetID()))
 	}
 	return nil
 }

@@ -40,6 +40,8 @@ type Store interface {
 	Visited(user string, request, answer any) int64
 	// HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
 	HistorySince(user string, revision int64) (read, walked int64)
+	// Beat is what it counts for the pace of what is read that a lease is kept alive or told of.
+	Beat(lease int64) int64
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string
 	// UsageOf is what a user has.
@@ -134,7 +136,11 @@ func stream(served Store) grpc.StreamServerInterceptor {
 		user := store.UserOf(call.Context())
 		call = headerless{ServerStream: call, ctx: withoutHeaders(call.Context())}
 		if info.FullMethod == pb.Lease_LeaseKeepAlive_FullMethodName {
-			call = keepingAlive{ServerStream: call, served: served, user: user}
+			alive := keepingAlive{ServerStream: call, served: served, user: user}
+			if own != nil {
+				alive.caller = own.caller
+			}
+			call = alive
 		}
 		if own != nil {
 			if err := grpc.SetSendCompressor(call.Context(), encoding.Identity); err != nil {

@@ -136,6 +136,21 @@ func (l *leases) release(id int64, g *granted) {
 	}
 }
 
+const (
+	// perBeat is what it counts that a lease is kept alive or told of, which is 4,096 of them a second: each takes 10 microseconds of a processor, and 40 to 100 where it is a request to the leader. A role with 1,000 leases
+	// of 10 s keeps each alive three times in that time, which counts 5 MiB a second.
+	perBeat = int64(16 << 10)
+	// perBeatKey is what each key of the lease counts, too: etcd checks the user's permission for all of them, a microsecond for each.
+	perBeatKey = int64(512)
+)
+
+// Beat is what it counts for the pace of what is read that a lease is kept alive or told of.
+func (c *Counter) Beat(lease int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return perBeat + perBeatKey*c.attached[lease]
+}
+
 // Revoked says that a user has given a lease back: it may have another at once.
 func (c *Counter) Revoked(id int64) {
 	c.leases.mu.Lock()

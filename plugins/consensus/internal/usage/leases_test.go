@@ -86,3 +86,12 @@ func TestLeasesAreNotListedForEach(t *testing.T) {
 		}
 	})
 }
+
+// TestBeatsCountTheKeys: etcd looks at all keys of a lease for each beat.
+func TestBeatsCountTheKeys(t *testing.T) {
+	c := usage.Paced(usage.Pace{})
+	c.Pretend(1, 2000)
+	if none, many := c.Beat(2), c.Beat(1); none != 16<<10 || many != none+2000*512 {
+		t.Errorf("a beat counts %d bytes, and with 2000 keys %d", none, many)
+	}
+}
