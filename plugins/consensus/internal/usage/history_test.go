@@ -8,11 +8,25 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 )
 
-// TestHistoryIsBoundedByItsChanges takes in changes without bytes. Half of as many as there may be are kept at least.
+// TestHistoryIsBoundedByItsChanges takes in changes without bytes: of a key that is no user's, of one key, and of two keys in turn. Half of as many as there may be are kept at least.
 func TestHistoryIsBoundedByItsChanges(t *testing.T) {
-	for changes, want := range map[int]int64{19_999: 0, 20_000: 10_000, 29_999: 10_000, 30_000: 20_000} {
-		if old, _ := usage.ChangesOf("ant", 0, slices.Repeat([]string{"/reeve/curator/nodes/1"}, changes)...); old != want {
-			t.Errorf("after %d changes history is old before revision %d, want %d", changes, old, want)
+	const one, other = "/reeve/users/ant/1", "/reeve/users/ant/2"
+	for _, c := range []struct {
+		keys    []string
+		changes int
+		want    int64
+	}{
+		{[]string{"/reeve/curator/nodes/1"}, 199_999, 0},
+		{[]string{"/reeve/curator/nodes/1"}, 200_000, 100_000},
+		{[]string{one}, 19_999, 0},
+		{[]string{one}, 20_000, 10_000},
+		{[]string{one}, 29_999, 10_000},
+		{[]string{one}, 30_000, 20_000},
+		{[]string{one, other}, 20_000, 0},
+		{[]string{one, other}, 30_000, 14_142}, // two keys of 7,071 changes each
+	} {
+		if old, _ := usage.ChangesOf("ant", 0, slices.Repeat(c.keys, c.changes/len(c.keys)+1)[:c.changes]...); old != c.want {
+			t.Errorf("after %d changes of %q history is old before revision %d, want %d", c.changes, c.keys, old, c.want)
 		}
 	}
 }
