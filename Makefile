@@ -144,7 +144,7 @@ test: ## run what decides whether a change lands: lint, unit and system tests
 
 .PHONY: beside-unit
 beside-unit:
-	@nice $(MAKE) --no-print-directory lint check-modules build
+	@nice $(MAKE) -j1 --no-print-directory lint check-modules build
 
 .PHONY: test-unit
 test-unit: run-unit ## run the unit tests of every module, with the race detector

@@ -37,6 +37,9 @@ func (c *commands) readConfiguration(file string) (string, error) {
 		return "", fault.New(fault.Usage, fmt.Sprintf("the configuration in %s is longer than 1 MiB", file), "Give the right file with --config.")
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
+		if file == "-" { // what should have written it has failed
+			return "", fault.New(fault.Usage, "the standard input has no configuration", "Give an empty file with --config to take the configuration away.")
+		}
 		return "", nil
 	}
 	if json.Valid(text) {

@@ -46,6 +46,9 @@ and keeps that without --config. An empty file takes the configuration away. --d
 What a role requires has to be on the same node. On a terminal it is asked whether the node gets that, too, as far as it does not have it; --with-required says so. They are given without
 a configuration, all of them in one step or none.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
+			if show && !dryRun {
+				return fault.New(fault.Usage, "--"+showConfiguration+" is for --dry-run", "Give --dry-run too, or run `reeve describe role` afterwards.")
+			}
 			configuration, err := c.readConfiguration(file)
 			if err != nil {
 				return err

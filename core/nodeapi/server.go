@@ -196,6 +196,8 @@ func (s *Server) listens(address string, problem error) {
 		text = strings.TrimPrefix(problem.Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
 	}
 	switch {
+	case text == former && text != "":
+		return // nobody is told the same every second
 	case text == former:
 	case text != "":
 		s.config.Log.Error("the node's API is not served over TCP; it is tried again", "error", problem)

@@ -50,6 +50,7 @@ type caller struct {
 	// reading and writing hold one for each call that is carried out. Writes wait for their user's pace, and for a quorum; no read waits behind them.
 	reading, writing chan struct{}
 	pace             *rate.Limiter // of what is read
+	beats            *rate.Limiter // of leases that are kept alive, and asked for
 	line             chan struct{} // holds the one that waits for room for a large answer; other large ones wait for it
 	paying           chan struct{} // holds the one that waits until it may owe more, before it is carried out
 
@@ -69,6 +70,7 @@ func newCaller(user string, patience, readBound time.Duration) *caller {
 		user: user, patience: patience, readBound: readBound,
 		reading: make(chan struct{}, maxTurns), writing: make(chan struct{}, maxTurns), line: make(chan struct{}, 1), paying: make(chan struct{}, 1),
 		pace:  rate.NewLimiter(rate.Limit(readPace), int(maxAnswers)),
+		beats: rate.NewLimiter(rate.Limit(readPace), int(maxAnswers)),
 		sends: make(map[chan struct{}]struct{}),
 	}
 }
@@ -126,15 +128,15 @@ func (c *caller) inLine(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
-// pays waits in line, and owes more then.
+// pays waits until a beat of a lease is paid for. Those have a pace of their own: who reads as much as it may keeps its leases all the same.
 func (c *caller) pays(ctx context.Context, bytes int64) error {
-	leave, err := c.inLine(ctx)
-	if err != nil {
-		return err
+	if c.beats.WaitN(ctx, int(min(bytes, maxAnswers))) == nil {
+		return nil
 	}
-	defer leave()
-	c.owes(bytes)
-	return nil
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return errFast(c.user)
 }
 
 // owes has the user owe what it has read.

@@ -23,5 +23,8 @@ func (s *Store) Beat(lease int64) int64 { return s.usage.Beat(lease) }
 
 // HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
 func (s *Store) HistorySince(user string, revision int64) (read, walked int64) {
+	if revision < s.etcd.Server.KV().FirstRev() {
+		return 0, 0 // etcd says at once that it is compacted
+	}
 	return s.usage.HistorySince(user, revision)
 }

@@ -41,7 +41,10 @@ const (
 //
 // What is read for it counts as what a transaction reads that writes, and one request of a user is looked at at a time: who has used up what it may could have its largest values read all the time.
 func (c *Counter) growth(ctx context.Context, user string, request any) (growth Total, err error) {
-	looked, err := c.look(ctx, user)
+	c.mu.Lock()
+	turn := &c.account(user).sizing
+	c.mu.Unlock()
+	looked, err := c.turn(ctx, turn)
 	if err != nil {
 		return Total{}, status.FromContextError(err).Err()
 	}

@@ -67,8 +67,8 @@ type account struct {
 	pace     *rate.Limiter       // nil: not needed yet
 	line     chan struct{}       // holds the one that waits for pace; others wait for it
 	underway *semaphore.Weighted // bytes of writes that were not answered
-	// looking holds the one that looks how much a request reads; nil: nobody has looked yet.
-	looking chan struct{}
+	// looking holds the one that looks how much a request reads, and sizing the one that looks how much more is stored after it, which may wait for the pace meanwhile; nil: nobody has looked yet.
+	looking, sizing chan struct{}
 }
 
 type reservation struct {
@@ -241,6 +241,7 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 			c.takeDocument(change.Kv.Value)
 		}
 	}
+	before.end() // writers wait for it
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range events {

@@ -23,7 +23,7 @@ func (c *Counter) fewDeleted(ctx context.Context, user string, request any) (key
 		attached = c.attached[revoke.GetID()]
 	}
 	c.mu.Unlock()
-	if has <= mostDeleted || len(removes) == 0 {
+	if has <= mostDeleted || !slices.ContainsFunc(removes, func(r *pb.DeleteRangeRequest) bool { return len(r.GetRangeEnd()) > 0 }) {
 		return attached, nil
 	}
 	looked, err := c.look(ctx, user)

@@ -59,15 +59,23 @@ func (c *Counter) MostRead(user string, request any) int64 {
 	return most + visits + c.walked(user, request)
 }
 
-// walked is what a request counts for the revisions of keys that etcd passes where it reads at a former one: it walks those of a key from the newest on, three nanoseconds for each. There are no more than
-// since then.
+// walked is what a request counts for the changes of keys that etcd passes where it reads at a former revision: it walks those of each key from the newest on, three nanoseconds for each. One key has no
+// more changes than there were revisions since then, and all keys of a range have no more than history has.
 func (c *Counter) walked(user string, request any) int64 {
-	present := c.Revision()
 	bytes, _ := eachRead(request, func(r read) (int64, error) {
 		if r.revision == 0 || !r.within(user) {
 			return 0, nil
 		}
-		return min(max(0, present-r.revision), mostVisits), nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch since := c.revision - r.revision; {
+		case since <= 0:
+			return 0, nil
+		case len(r.end) == 0:
+			return min(since, mostVisits), nil
+		default:
+			return min(max(since, c.history.since(r.revision)/perRevision), mostVisits), nil
+		}
 	})
 	return bytes
 }
@@ -164,15 +172,22 @@ func (c *Counter) Reads(ctx context.Context, user string, request any, most int6
 // look waits until nobody else looks at what the user has.
 func (c *Counter) look(ctx context.Context, user string) (looked func(), err error) {
 	c.mu.Lock()
-	a := c.account(user)
-	if a.looking == nil {
-		a.looking = make(chan struct{}, 1)
+	turn := &c.account(user).looking
+	c.mu.Unlock()
+	return c.turn(ctx, turn)
+}
+
+// turn waits for a turn of a user, which lasts until end is called.
+func (c *Counter) turn(ctx context.Context, of *chan struct{}) (end func(), err error) {
+	c.mu.Lock()
+	if *of == nil {
+		*of = make(chan struct{}, 1)
 	}
-	looking := a.looking
+	turn := *of
 	c.mu.Unlock()
 	select {
-	case looking <- struct{}{}:
-		return func() { <-looking }, nil
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -109,6 +109,7 @@ type reader struct {
 func (r *reader) end() {
 	if r.tx != nil {
 		r.tx.End()
+		r.tx, r.held = nil, 0
 	}
 }
 
@@ -134,7 +135,6 @@ func (r *reader) find(ctx context.Context, key, end []byte, options mvcc.RangeOp
 	}
 	if r.held += len(answer.KVs); r.held >= pageKeys { // writers wait for what is read at a time
 		r.end()
-		r.tx, r.held = nil, 0
 	}
 	return answer.KVs, nil
 }

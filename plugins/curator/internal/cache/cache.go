@@ -219,6 +219,9 @@ const (
 	drawPace   = 256 << 20
 )
 
+// mostLate is how long all that is told of nodes beside values waits at most.
+const mostLate = 5 * time.Second
+
 // due returns how long the next directory has to wait for a limiter, which allows one in every for each node, and until what was told before is paid for.
 func due(limiter *rate.Limiter, paid time.Time, last *Snapshot, every time.Duration) time.Duration {
 	if last == nil || len(last.Directory.GetNodes()) <= fewNodes {
@@ -261,7 +264,8 @@ func (c *Cache) draw(next *Snapshot, values time.Duration) {
 	case values == 0:
 		c.valued = now.Add(excess(directory, changed, valuesEvery, valuesPace))
 	default:
-		c.drawn = now.Add(excess(directory, changed, drawEvery, drawPace))
+		// A node of which more has changed is told with its values. Whether a node is there has to be told soon, however many they are.
+		c.drawn = now.Add(min(excess(directory, changed, drawEvery, drawPace), mostLate))
 	}
 	directory.Revision = uint64(next.Revision)
 	next.Directory, next.Sendable = directory, after(next.Sendable, directory, changed)

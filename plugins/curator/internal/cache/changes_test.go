@@ -251,15 +251,15 @@ func TestValuesAreToldByTheirBytes(t *testing.T) {
 		c.change("status/"+id, status(id, "4", starting))
 		wait(15*time.Second, "3")
 		wait(20*time.Second, "4")
-		// What is told of nodes besides is a quarter of that, by what it is.
+		// What is told of nodes besides is a quarter of that, by what it is, and five seconds at most.
 		time.Sleep(200 * time.Second)
 		report("5", starting)
 		wait(0, "5")
 		report("6", ready)
 		wait(0, "6")
 		report("7", starting)
-		wait(25*time.Second, "6")
-		wait(10*time.Second, "7")
+		wait(4*time.Second, "6")
+		wait(2*time.Second, "7")
 	})
 }
 

@@ -85,9 +85,9 @@ func newServer(
 	})
 	var permissions auth.Permissions
 	isAudited := func(rpc string) bool { return permissions[rpc].GetAudited() }
-	// What viewers may call changes nothing.
+	// What viewers may call changes nothing, and only logging in is done by key.
 	peers.turns.reads = func(rpc string) bool {
-		return slices.Contains(permissions[rpc].GetCallers(), clusterv1.Caller_CALLER_VIEWER)
+		return slices.Contains(permissions[rpc].GetCallers(), clusterv1.Caller_CALLER_VIEWER) && !permissions[rpc].GetByKey()
 	}
 	rescue := recovery.WithRecoveryHandlerContext(func(_ context.Context, cause any) error { return panicked(config.Log, cause) })
 	server := grpc.NewServer(

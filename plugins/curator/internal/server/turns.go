@@ -15,7 +15,7 @@ const (
 	// curator, and in the store, which bounds others and not the curator.
 	callerTurns = 8
 	// kindTurns is how many there are of all callers of a kind. The owner has turns that no operator takes, and an operator those that no viewer takes.
-	kindTurns = 3 * callerTurns
+	kindTurns = callerTurns + callerTurns/2
 )
 
 // turns has people's reads wait until few enough are carried out: each caller in a line of their own. What nodes call has a pace (internal/nodes), and a stream is told what others are told too.

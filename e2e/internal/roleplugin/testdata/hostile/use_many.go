@@ -143,8 +143,8 @@ func deleteMany(a *attempt, e *etcd) {
 		}
 	}
 	what := fmt.Sprintf("write keys, and delete 10,000 at once (%d in %s)", deleted, time.Since(began).Round(time.Second))
-	// A key counts 450 bytes or more until it is gone again: what comes at once, twice since the store may start anew meanwhile, and what comes in the time.
-	if deleted > 320_000+12_000*int64(time.Since(began).Seconds()) {
+	// A key counts 1.2 KiB or more until it is gone again: what comes at once, twice since the store may start anew meanwhile, and what comes in the time.
+	if deleted > 110_000+3_600*int64(time.Since(began).Seconds()) {
 		a.try(what, nil)
 		return
 	}
