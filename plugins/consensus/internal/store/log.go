@@ -26,9 +26,14 @@ import (
 // maxSegments is how many files of the log etcd may have to read into memory when it starts: 64 MiB each, by default.
 const maxSegments = 4
 
-// trimLog sees to it that a start takes little memory, whatever the log holds. etcd reads into memory all that the log has since the last snapshot, although what is in the
+// trimLog sees to it that a start takes little memory, whatever the log holds, and that etcd has a snapshot to start from. etcd reads into memory all that the log has since the last snapshot, although what is in the
 // database already needs no repetition. So where that is much, a snapshot is noted in the log that is as new as the database, as etcd does itself every so many entries. Nothing is
-// deleted here; etcd deletes the files that are older than the snapshot. What cannot be read is left to etcd, which repairs it or says what is wrong with it.
+// deleted here; etcd deletes the files that are older than the snapshot.
+//
+// A log without any snapshot gets one, too. From such a log etcd 3.7 applies everything at once, lets go of its first entry in memory, and may then campaign before raft has taken note of what was applied: raft looks for
+// changes of the members from that first entry on, and panics since it is gone. It was seen once, on a busy machine.
+//
+// What cannot be read is left to etcd, which repairs it or says what is wrong with it.
 func trimLog(log hclog.Logger, directory string) {
 	err := guard(func() error { return trim(zaplog.New(log), directory) })
 	if err != nil {
@@ -40,7 +45,7 @@ func trim(log *zap.Logger, directory string) error {
 	walDirectory := datadir.ToWALDir(directory)
 	last := lastSnapshot(datadir.ToSnapDir(directory))
 	files, err := segmentsSince(walDirectory, last)
-	if err != nil || len(files) <= maxSegments {
+	if err != nil || len(files) == 0 || last > 0 && len(files) <= maxSegments {
 		return err
 	}
 	snapshot, err := readApplied(log, datadir.ToBackendFileName(directory))

@@ -92,6 +92,23 @@ func TestALongLogIsNotReadIntoMemory(t *testing.T) {
 	}
 }
 
+// TestAStartHasASnapshot starts a young member again, whose log etcd has made no snapshot of by itself: it does not begin with the first entry of the log.
+func TestAStartHasASnapshot(t *testing.T) {
+	directory := storetest.Directory(t)
+	s, stop := storetest.Open(t, directory, storetest.Plan)
+	applied := s.Applied()
+	stop()
+	s, stop = storetest.Open(t, directory, storetest.Plan)
+	defer stop()
+	if _, err := s.Client().Put(store.Root(storetest.Context(t)), "/key", "v"); err != nil {
+		t.Error(err)
+	}
+	snapshots, err := wal.ValidSnapshotEntries(zap.NewNop(), datadir.ToWALDir(filepath.Join(directory, "data", "etcd")))
+	if err != nil || len(snapshots) == 0 || snapshots[len(snapshots)-1].GetIndex() == 0 {
+		t.Errorf("the snapshots in the log are %v, and %d entries were applied: %v", snapshots, applied, err)
+	}
+}
+
 // cutOff leaves the log as a machine that stopped in the middle of a write may: with half of its last record.
 func cutOff(t *testing.T, directory string) {
 	t.Helper()
