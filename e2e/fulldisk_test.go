@@ -135,9 +135,12 @@ func TestNodeOnAFullDisk(t *testing.T) {
 	full := func(s devcluster.Status, role string) bool {
 		return strings.Contains(s.Role(role).Reason, "disk is full") && strings.Contains(s.Role(role).Reason, c.Path("data"))
 	}
-	c.Await(t, patience, "the store says that the disk is full", func(s devcluster.Status) bool { return full(s, "consensus") })
+	// What becomes free meanwhile (a log that is put aside, say, or what the store had begun to write when it ended) is taken at once, or the store might find room.
+	c.Await(t, patience, "the store says that the disk is full", func(s devcluster.Status) bool {
+		d.leave(t, 0)
+		return full(s, "consensus")
+	})
 	at := c.Await(t, patience, "the store is started again and again", func(s devcluster.Status) bool {
-		// What becomes free meanwhile (a log that is put aside, say) is taken at once, or the store might find room.
 		d.leave(t, 0)
 		return s.Role("consensus").Restarts >= 4 && full(s, "consensus")
 	})
