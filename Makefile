@@ -119,8 +119,8 @@ SEED ?= 1
 LONGEST := sdk/conformance sdk $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 # Those that take longest come first, then those whose tests run one after another, which fill up what the first ones leave of the processors.
-SYSTEM_PACKAGES := go list ./e2e/nodes ./e2e ./e2e/kubernetes ./e2e/howto ./e2e/tutorial ./e2e/partition ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
-UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
+SYSTEM_PACKAGES := go list ./e2e/nodes ./e2e/steps ./e2e ./e2e/kubernetes ./e2e/howto ./e2e/tutorial ./e2e/partition ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
+UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|steps|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 
 # Runs a tier: its name, flags of gotestsum, what prints its packages, flags of go test. What became of it is for testall to judge. As root every test program

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
 
 // TestFromColdByRecovery stops all nodes of a cluster whose volumes are all encrypted, and starts them at once: nobody has a key that the cluster keeps, since there is no
@@ -18,8 +19,8 @@ func TestFromColdByRecovery(t *testing.T) {
 	}
 	c := shared.Cluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--volume", "fscrypt", "--detach")
-	nodes := await(t, c, 1, patience, "three nodes", allReady(3))
-	third := idOf(t, c, 3)
+	nodes := fleet.Await(t, c, 1, patience, "three nodes", fleet.AllReady(3))
+	third := fleet.ID(t, c, 3)
 	c.MustReeve(t, "node", "label", third, "written=before")
 	locked := func(reason string) func(devcluster.Status) bool {
 		return func(status devcluster.Status) bool {
@@ -27,7 +28,7 @@ func TestFromColdByRecovery(t *testing.T) {
 		}
 	}
 	unlock := func(number int) {
-		directory := directoryOf(c, number)
+		directory := c.NodeDirectory(number)
 		if result := c.StartAlone(t, "node", "unlock", "--dir", directory, "--recovery-key", filepath.Join(directory, "recovery.key")).Wait(t, time.Minute); result.Code != 0 {
 			t.Fatal(result)
 		}
@@ -37,10 +38,10 @@ func TestFromColdByRecovery(t *testing.T) {
 		c.MustReeve(t, "dev", "down")
 		var cores []*devcluster.Running
 		for number := 1; number <= 3; number++ {
-			cores = append(cores, startCore(t, c, filepath.Join(directoryOf(c, number), "reeved.yaml")))
+			cores = append(cores, fleet.StartCore(t, c, filepath.Join(c.NodeDirectory(number), "reeved.yaml")))
 		}
 		for number := 1; number <= 3; number++ {
-			awaitStatus(t, c, number, "the volume waits for a key", locked(""))
+			fleet.AwaitStatus(t, c, number, "the volume waits for a key", locked(""))
 		}
 		unlock(1)
 		unlock(2)
@@ -55,11 +56,11 @@ func TestFromColdByRecovery(t *testing.T) {
 	}
 
 	stop := fromCold()
-	after := await(t, c, 1, patience, "the cluster is whole again", allReady(3))
-	awaitStatus(t, c, 3, "the third volume was opened by the cluster's half of its key", func(status devcluster.Status) bool {
+	after := fleet.Await(t, c, 1, patience, "the cluster is whole again", fleet.AllReady(3))
+	fleet.AwaitStatus(t, c, 3, "the third volume was opened by the cluster's half of its key", func(status devcluster.Status) bool {
 		return status.Storage.Source("cluster").State == "Used" && status.Membership.State == "Home"
 	})
-	if label := by(after, third).Labels["written"]; label != "before" {
+	if label := fleet.ByID(after, third).Labels["written"]; label != "before" {
 		t.Errorf("the label that was acknowledged before is %q: %v", label, after)
 	}
 	if len(after) != len(nodes) {
@@ -69,8 +70,8 @@ func TestFromColdByRecovery(t *testing.T) {
 	stop()
 
 	stop = fromCold()
-	awaitStatus(t, c, 3, "the policy forbids the cluster's way", locked("policy"))
+	fleet.AwaitStatus(t, c, 3, "the policy forbids the cluster's way", locked("policy"))
 	unlock(3)
-	await(t, c, 1, patience, "the cluster is whole once more", allReady(3))
+	fleet.Await(t, c, 1, patience, "the cluster is whole once more", fleet.AllReady(3))
 	stop()
 }

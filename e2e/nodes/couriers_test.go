@@ -9,6 +9,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
 
 // couriers are three nodes, each with a courier that has a connection from and to each of the other two (programs/courier).
@@ -42,16 +43,16 @@ func withCouriers(t *testing.T) *couriers {
 	plugin := buildCourier(t)
 	c := &couriers{Cluster: shared.OrdinaryCluster(t)}
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
-	await(t, c.Cluster, 1, patience, "three nodes", allReady(3))
+	fleet.Await(t, c.Cluster, 1, patience, "three nodes", fleet.AllReady(3))
 	for number := 1; number <= 3; number++ {
-		c.ids[number-1] = idOf(t, c.Cluster, number)
+		c.ids[number-1] = fleet.ID(t, c.Cluster, number)
 		c.MustReeve(t, "plugin", "add", plugin, "--approve", "--node", c.id(number))
 	}
 	for number := 1; number <= 3; number++ {
 		c.MustReeve(t, "node", "role", "add", c.id(number), "courier")
 	}
 	for number := 1; number <= 3; number++ {
-		awaitStatus(t, c.Cluster, number, "its courier is connected with the others", func(status devcluster.Status) bool {
+		fleet.AwaitStatus(t, c.Cluster, number, "its courier is connected with the others", func(status devcluster.Status) bool {
 			return status.Up("courier") && c.connected(status, c.others(number)...)
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -53,7 +54,7 @@ func cutOff(t *testing.T, c *couriers) {
 	defer cancel()
 	var tries []attempt
 	for _, number := range c.others(removed) {
-		now, _ := at(t, c.Cluster, number)
+		now, _ := fleet.Status(t, c.Cluster, number)
 		tries = append(tries, own.attempts(t, number, now, peerAddress(t, c, number, now))...)
 	}
 	ended := make(chan figure, 2*len(tries)+len(ends))
@@ -122,12 +123,12 @@ func cutOff(t *testing.T, c *couriers) {
 		}
 	}
 	for _, number := range c.others(removed) {
-		awaitStatus(t, c.Cluster, number, "the others go on", func(status devcluster.Status) bool {
+		fleet.AwaitStatus(t, c.Cluster, number, "the others go on", func(status devcluster.Status) bool {
 			return status.Up("consensus", "curator", "courier") && c.connected(status, 3-number)
 		})
 	}
 	thaw(t, frozen)
-	disowned(t, c.Cluster, removed)
+	fleet.AwaitDisowned(t, c.Cluster, removed)
 }
 
 // figure is when something has ended, and why as far as the other side was told.
@@ -180,7 +181,7 @@ func peerAddress(t *testing.T, c *couriers, number int, now devcluster.Status) s
 	for _, e := range now.Role("consensus").Endpoints {
 		shown[e.Address] = true
 	}
-	for _, process := range instanceOf(t, c.Cluster, c.id(number), "consensus") {
+	for _, process := range fleet.Instance(t, c.Cluster, c.id(number), "consensus") {
 		of, err := process.Of(all)
 		if err != nil {
 			t.Fatal(err)
@@ -364,7 +365,7 @@ func (own *thief) refusedByCores(t *testing.T, ctx context.Context, c *couriers,
 	t.Helper()
 	var addresses []string
 	for _, number := range c.others(removed) {
-		status, _ := at(t, c.Cluster, number)
+		status, _ := fleet.Status(t, c.Cluster, number)
 		addresses = append(addresses, status.Node.APIAddress)
 	}
 	again = func() {
@@ -390,7 +391,7 @@ func (own *thief) refusedByCores(t *testing.T, ctx context.Context, c *couriers,
 // freeze stops every process of a node without ending it, and returns them.
 func freeze(t *testing.T, c *devcluster.Cluster, number int, id string) []procfs.Process {
 	t.Helper()
-	frozen := processesOf(t, c, number, id)
+	frozen := fleet.Processes(t, c, number, id)
 	t.Cleanup(func() { thaw(t, frozen) })
 	send(t, frozen, unix.SIGSTOP)
 	return frozen
@@ -475,12 +476,12 @@ func losesTheStore(t *testing.T, c *couriers) {
 	c.MustReeve(t, "node", "role", "add", id, "archivist")
 	c.MustReeve(t, "node", "role", "remove", id, "curator")
 	c.MustReeve(t, "node", "role", "remove", id, "consensus")
-	awaitStatus(t, c.Cluster, number, "the role that uses the store is Blocked, and the others run on", func(status devcluster.Status) bool {
+	fleet.AwaitStatus(t, c.Cluster, number, "the role that uses the store is Blocked, and the others run on", func(status devcluster.Status) bool {
 		archivist := status.Role("archivist")
 		return archivist.State == "Blocked" && archivist.PID == 0 && strings.Contains(archivist.Reason, "ConsensusUser archivist") && strings.Contains(archivist.Reason, "reeve.consensus.v1") &&
 			status.Role("consensus").State == "" && status.Up("courier", "hostsfile")
 	})
-	await(t, c.Cluster, 1, patience, "the cluster's list says so", func(nodes []node) bool { return by(nodes, id).role("archivist").State == "Blocked" })
-	c.MustReeve(t, "node", "role", "add", id, "consensus", "--config", configuration(t, c.Cluster, `{"peerListen":"`+freeAddress(t, "127.0.0.2")+`"}`))
-	awaitStatus(t, c.Cluster, number, "the role runs again", func(status devcluster.Status) bool { return status.Up("archivist", "consensus", "courier") })
+	fleet.Await(t, c.Cluster, 1, patience, "the cluster's list says so", func(nodes []fleet.Node) bool { return fleet.ByID(nodes, id).Role("archivist").State == "Blocked" })
+	c.MustReeve(t, "node", "role", "add", id, "consensus", "--config", fleet.Configuration(t, c.Cluster, `{"peerListen":"`+fleet.FreeAddress(t, "127.0.0.2")+`"}`))
+	fleet.AwaitStatus(t, c.Cluster, number, "the role runs again", func(status devcluster.Status) bool { return status.Up("archivist", "consensus", "courier") })
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -100,15 +101,15 @@ func (c *besieged) flood(t *testing.T) {
 		}
 		asked := time.Now()
 		c.MustReeve(t, "node", "label", c.second, fmt.Sprintf("flood=%d", len(served)))
-		nodes, seen := list(t, c.Cluster, c.Directory)
+		nodes, seen := fleet.List(t, c.Cluster, 1)
 		served = append(served, time.Since(asked))
-		if by(nodes, c.first).Healthy && by(nodes, c.second).Healthy {
+		if fleet.ByID(nodes, c.first).Healthy && fleet.ByID(nodes, c.second).Healthy {
 			if heard++; heard == floodServed {
 				close(enough)
 			}
 		}
 		for _, id := range []string{c.first, c.second} {
-			if by(nodes, id).Healthy {
+			if fleet.ByID(nodes, id).Healthy {
 				delete(unheard, id)
 			} else if unheard[id].IsZero() {
 				unheard[id] = asked
@@ -158,7 +159,7 @@ func (c *besieged) flood(t *testing.T) {
 	if entries > total/10 {
 		t.Errorf("the flood has made %d entries of the audit log", entries)
 	}
-	if now, seen := at(t, c.Cluster, 1); now.PIDs()["curator"] != c.pid {
+	if now, seen := fleet.Status(t, c.Cluster, 1); now.PIDs()["curator"] != c.pid {
 		t.Errorf("the curator is another process: %s", seen)
 	}
 }

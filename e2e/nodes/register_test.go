@@ -8,6 +8,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
 
 // TestApproval takes a machine into a cluster as an operator does: a ticket in a file, `reeve init --join`, a look at its key, `reeve node approve`.
@@ -34,7 +35,7 @@ func TestApproval(t *testing.T) {
 		"--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, patience); result.Code != 0 {
 		t.Fatal(result)
 	}
-	core := startCore(t, c, parameters)
+	core := fleet.StartCore(t, c, parameters)
 	socket := filepath.Join(run, "node.sock")
 	var id string
 	eventually.True(t, patience, "the machine waits for approval", func() (bool, string) {
@@ -43,19 +44,19 @@ func TestApproval(t *testing.T) {
 		id = status.Node.ID
 		return err == nil && status.Membership.State == "Foreign" && strings.Contains(status.Membership.Reason, "reeve node approve "+id), result.String()
 	})
-	waiting := await(t, c, 1, patience, "the cluster lists it", func(nodes []node) bool { return by(nodes, id).State == "New" })
-	if node := by(waiting, id); node.Labels["rack"] != "7" || len(node.Assigned) != 0 {
+	waiting := fleet.Await(t, c, 1, patience, "the cluster lists it", func(nodes []fleet.Node) bool { return fleet.ByID(nodes, id).State == "New" })
+	if node := fleet.ByID(waiting, id); node.Labels["rack"] != "7" || len(node.Assigned) != 0 {
 		t.Errorf("it has roles before it is approved, or not the labels of its ticket: %v, %v", node, node.Labels)
 	}
 
 	// Killed while it waits, it goes on waiting: neither another key nor another use of the ticket.
 	core.Signal(t, 9)
 	<-core.Done()
-	core = startCore(t, c, parameters)
+	core = fleet.StartCore(t, c, parameters)
 	c.MustReeve(t, "node", "approve", id, "--yes")
-	await(t, c, 1, patience, "the node is Up, with the role that it asked for", func(nodes []node) bool {
-		node := by(nodes, id)
-		return len(nodes) == 2 && node.State == "Up" && node.Healthy && node.has("hostsfile")
+	fleet.Await(t, c, 1, patience, "the node is Up, with the role that it asked for", func(nodes []fleet.Node) bool {
+		node := fleet.ByID(nodes, id)
+		return len(nodes) == 2 && node.State == "Up" && node.Healthy && node.Has("hostsfile")
 	})
 
 	// The ticket is spent.
@@ -64,13 +65,13 @@ func TestApproval(t *testing.T) {
 		"--api-listen", "127.0.0.3:0").Wait(t, patience); result.Code != 0 {
 		t.Fatal(result)
 	}
-	late := startCore(t, c, filepath.Join(other, "reeved.yaml"))
+	late := fleet.StartCore(t, c, filepath.Join(other, "reeved.yaml"))
 	eventually.True(t, patience, "the second machine is refused", func() (bool, string) {
 		result := c.StartAlone(t, "status", "-o", "json", "--socket", filepath.Join(c.Home, "r3", "node.sock")).Wait(t, patience)
 		status, err := devcluster.ParseStatus(result.Stdout)
 		return err == nil && strings.Contains(status.Membership.Reason, "ticket"), result.String()
 	})
-	if nodes, seen := list(t, c, c.Directory); len(nodes) != 2 {
+	if nodes, seen := fleet.List(t, c, 1); len(nodes) != 2 {
 		t.Errorf("a spent ticket makes a node: %s", seen)
 	}
 	for _, running := range []*devcluster.Running{late, core} {
@@ -79,10 +80,4 @@ func TestApproval(t *testing.T) {
 			t.Error(result)
 		}
 	}
-}
-
-// startCore starts a reeved of the cluster's user.
-func startCore(t *testing.T, c *devcluster.Cluster, parameters string) *devcluster.Running {
-	t.Helper()
-	return c.StartNode(t, c.Programs.Reeved(), parameters)
 }

@@ -7,28 +7,8 @@ import (
 	"testing"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
-	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
-
-// at returns the status of the node with a number, as its own socket tells it.
-func at(t *testing.T, c *devcluster.Cluster, number int) (devcluster.Status, string) {
-	t.Helper()
-	result := c.StartAlone(t, "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, patience)
-	status, err := devcluster.ParseStatus(result.Stdout)
-	if err != nil || result.Code != 0 {
-		return devcluster.Status{}, result.String()
-	}
-	return status, result.String()
-}
-
-// awaitStatus waits until the node with a number says that it is as it should be.
-func awaitStatus(t *testing.T, c *devcluster.Cluster, number int, what string, as func(devcluster.Status) bool) {
-	t.Helper()
-	eventually.True(t, patience, what, func() (bool, string) {
-		status, seen := at(t, c, number)
-		return as(status), seen
-	})
-}
 
 // TestTheClusterOpensVolumes restarts a node with an encrypted volume: the cluster, which is up, gives it its half of the key, as long as its policy allows it.
 func TestTheClusterOpensVolumes(t *testing.T) {
@@ -37,25 +17,25 @@ func TestTheClusterOpensVolumes(t *testing.T) {
 	}
 	c := shared.Cluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--volume", "fscrypt", "--detach")
-	await(t, c, 1, patience, "two nodes", allReady(2))
+	fleet.Await(t, c, 1, patience, "two nodes", fleet.AllReady(2))
 	// The store has to be there without the node.
-	second := idOf(t, c, 2)
+	second := fleet.ID(t, c, 2)
 	c.MustReeve(t, "node", "role", "remove", second, "curator")
 	c.MustReeve(t, "node", "role", "remove", second, "consensus")
 	c.MustReeve(t, "dev", "down", "--node", "2")
 
-	parameters := filepath.Join(directoryOf(c, 2), "reeved.yaml")
-	core := startCore(t, c, parameters)
-	awaitStatus(t, c, 2, "the volume is open by the cluster's key", func(status devcluster.Status) bool {
+	parameters := filepath.Join(c.NodeDirectory(2), "reeved.yaml")
+	core := fleet.StartCore(t, c, parameters)
+	fleet.AwaitStatus(t, c, 2, "the volume is open by the cluster's key", func(status devcluster.Status) bool {
 		return status.Storage.Source("cluster").State == "Used" && status.Up("hostsfile")
 	})
 	c.MustReeve(t, "policy", "set", "cuk-sources=recovery")
-	await(t, c, 1, patience, "the node is well", func(nodes []node) bool { return by(nodes, second).Healthy })
+	fleet.Await(t, c, 1, patience, "the node is well", func(nodes []fleet.Node) bool { return fleet.ByID(nodes, second).Healthy })
 	core.Signal(t, 15)
 	<-core.Done()
 
-	core = startCore(t, c, parameters)
-	awaitStatus(t, c, 2, "the policy forbids it", func(status devcluster.Status) bool {
+	core = fleet.StartCore(t, c, parameters)
+	fleet.AwaitStatus(t, c, 2, "the policy forbids it", func(status devcluster.Status) bool {
 		source := status.Storage.Source("cluster")
 		return status.Storage.State == "Locked" && source.State == "Off" && strings.Contains(source.Reason, "policy")
 	})
@@ -67,13 +47,13 @@ func TestTheClusterOpensVolumes(t *testing.T) {
 func TestARestoredDisk(t *testing.T) {
 	c := shared.OrdinaryCluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--detach")
-	await(t, c, 1, patience, "two nodes", allReady(2))
-	second := idOf(t, c, 2)
+	fleet.Await(t, c, 1, patience, "two nodes", fleet.AllReady(2))
+	second := fleet.ID(t, c, 2)
 	c.MustReeve(t, "node", "role", "remove", second, "curator")
 	c.MustReeve(t, "node", "role", "remove", second, "consensus")
-	directory := directoryOf(c, 2)
-	home := func(nodes []node) bool {
-		node := by(nodes, second)
+	directory := c.NodeDirectory(2)
+	home := func(nodes []fleet.Node) bool {
+		node := fleet.ByID(nodes, second)
 		return node.Healthy && node.Membership != nil && node.Membership.State == "Home" && node.Problem == ""
 	}
 
@@ -86,7 +66,7 @@ func TestARestoredDisk(t *testing.T) {
 	}
 	for range 2 {
 		c.MustReeve(t, "dev", "up", "--detach")
-		await(t, c, 1, patience, "the node is there", home)
+		fleet.Await(t, c, 1, patience, "the node is there", home)
 		c.MustReeve(t, "dev", "down", "--node", "2")
 	}
 	for _, name := range []string{"system", "data"} {
@@ -97,14 +77,14 @@ func TestARestoredDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	core := startCore(t, c, filepath.Join(directory, "reeved.yaml"))
-	awaitStatus(t, c, 2, "the copy knows that it is one", func(status devcluster.Status) bool {
+	core := fleet.StartCore(t, c, filepath.Join(directory, "reeved.yaml"))
+	fleet.AwaitStatus(t, c, 2, "the copy knows that it is one", func(status devcluster.Status) bool {
 		return status.Membership.State == "Split" && strings.Contains(status.Membership.Reason, "reeve node accept "+second)
 	})
-	await(t, c, 1, patience, "the cluster says so", func(nodes []node) bool { return by(nodes, second).Problem != "" })
+	fleet.Await(t, c, 1, patience, "the cluster says so", func(nodes []fleet.Node) bool { return fleet.ByID(nodes, second).Problem != "" })
 
 	c.MustReeve(t, "node", "accept", second)
-	await(t, c, 1, patience, "the copy is the node", home)
+	fleet.Await(t, c, 1, patience, "the copy is the node", home)
 	core.Signal(t, 15)
 	<-core.Done()
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
@@ -31,11 +32,11 @@ import (
 func TestStrangers(t *testing.T) {
 	c := &besieged{Cluster: shared.OrdinaryCluster(t)}
 	c.MustReeve(t, "dev", "up", "--detach")
-	c.first = idOf(t, c.Cluster, 1)
-	core := startCore(t, c.Cluster, machine(t, c.Cluster, 2))
-	await(t, c.Cluster, 1, patience, "two nodes", func(nodes []node) bool { return len(nodes) == 2 && nodes[0].Healthy && nodes[1].Healthy })
-	c.second = idOf(t, c.Cluster, 2)
-	awaitStatus(t, c.Cluster, 1, "the first node knows its curator", func(status devcluster.Status) bool {
+	c.first = fleet.ID(t, c.Cluster, 1)
+	core := fleet.StartCore(t, c.Cluster, fleet.Machine(t, c.Cluster, 2))
+	fleet.Await(t, c.Cluster, 1, patience, "two nodes", func(nodes []fleet.Node) bool { return len(nodes) == 2 && nodes[0].Healthy && nodes[1].Healthy })
+	c.second = fleet.ID(t, c.Cluster, 2)
+	fleet.AwaitStatus(t, c.Cluster, 1, "the first node knows its curator", func(status devcluster.Status) bool {
 		if !status.Up("curator") || len(status.Cluster.Curators) == 0 {
 			return false
 		}
@@ -187,7 +188,7 @@ func (c *besieged) tickets(t *testing.T) {
 	refused(t, "a ticket that was seen on the way, with another key", try("127.0.1.5", asked), codes.Unauthenticated, "spent")
 	stolen := request(t, good)
 	refused(t, "a spent ticket", try("127.0.1.5", stolen), codes.Unauthenticated, "spent")
-	if nodes, seen := list(t, c.Cluster, c.Directory); len(nodes) != 3 {
+	if nodes, seen := fleet.List(t, c.Cluster, 1); len(nodes) != 3 {
 		t.Errorf("there are more nodes than machines that were let in: %s", seen)
 	}
 
@@ -259,7 +260,9 @@ func (c *besieged) commits(t *testing.T) {
 		t.Errorf("a Commit that is said again by a node that was removed: %v", err)
 	}
 	// The victim noticed nothing of all this.
-	await(t, c.Cluster, 1, patience, "the other node is well", func(nodes []node) bool { return by(nodes, c.second).Healthy && by(nodes, c.second).Problem == "" })
+	fleet.Await(t, c.Cluster, 1, patience, "the other node is well", func(nodes []fleet.Node) bool {
+		return fleet.ByID(nodes, c.second).Healthy && fleet.ByID(nodes, c.second).Problem == ""
+	})
 }
 
 // wrongPin gives a machine a ticket with the pin of another CA, and one that leads to a curator of another CA: it says so, and its ticket is shown to nobody.
@@ -290,7 +293,7 @@ func (c *besieged) wrongPin(t *testing.T) {
 		if result.Code != 0 {
 			t.Fatal(result)
 		}
-		core := startCore(t, c.Cluster, parameters)
+		core := fleet.StartCore(t, c.Cluster, parameters)
 		eventually.True(t, time.Minute, wrong.what+": the machine says that it is another CA", func() (bool, string) {
 			result := c.StartAlone(t, "status", "-o", "json", "--socket", filepath.Join(run, "node.sock")).Wait(t, time.Minute)
 			status, err := devcluster.ParseStatus(result.Stdout)
@@ -378,24 +381,24 @@ func (c *besieged) twoMachines(t *testing.T, core *devcluster.Running) {
 		t.Fatal(result)
 	}
 	// The other machine has an address and parameters of its own, and the node's disk.
-	original, other := filepath.Join(directoryOf(c.Cluster, 2), "reeved.yaml"), machine(t, c.Cluster, 3)
+	original, other := filepath.Join(c.NodeDirectory(2), "reeved.yaml"), fleet.Machine(t, c.Cluster, 3)
 	for _, name := range []string{"system", "data"} {
-		if result := c.Run(t, "/bin/cp", "-aT", filepath.Join(directoryOf(c.Cluster, 2), name), filepath.Join(directoryOf(c.Cluster, 3), name)); result.Code != 0 {
+		if result := c.Run(t, "/bin/cp", "-aT", filepath.Join(c.NodeDirectory(2), name), filepath.Join(c.NodeDirectory(3), name)); result.Code != 0 {
 			t.Fatal(result)
 		}
 	}
-	core = startCore(t, c.Cluster, original)
-	awaitStatus(t, c.Cluster, 2, "the node is there", func(status devcluster.Status) bool { return status.Up() })
-	twin := startCore(t, c.Cluster, other)
-	awaitStatus(t, c.Cluster, 3, "the copy is refused and says why", func(status devcluster.Status) bool {
+	core = fleet.StartCore(t, c.Cluster, original)
+	fleet.AwaitStatus(t, c.Cluster, 2, "the node is there", func(status devcluster.Status) bool { return status.Up() })
+	twin := fleet.StartCore(t, c.Cluster, other)
+	fleet.AwaitStatus(t, c.Cluster, 3, "the copy is refused and says why", func(status devcluster.Status) bool {
 		return status.Node.ID == c.second && status.Membership.State == "Split" && strings.Contains(status.Membership.Reason, "another machine runs with the key of node "+c.second) &&
 			strings.Contains(status.Membership.Reason, "reeve node accept "+c.second)
 	})
-	nodes := await(t, c.Cluster, 1, patience, "the cluster says so", func(nodes []node) bool { return by(nodes, c.second).Problem != "" })
-	if problem := by(nodes, c.second).Problem; !strings.Contains(problem, "machine") || !strings.Contains(problem, "127.0.0.") {
+	nodes := fleet.Await(t, c.Cluster, 1, patience, "the cluster says so", func(nodes []fleet.Node) bool { return fleet.ByID(nodes, c.second).Problem != "" })
+	if problem := fleet.ByID(nodes, c.second).Problem; !strings.Contains(problem, "machine") || !strings.Contains(problem, "127.0.0.") {
 		t.Errorf("the cluster's list does not name the two machines, and where the other one is: %q", problem)
 	}
-	if now, seen := at(t, c.Cluster, 2); !now.Up() {
+	if now, seen := fleet.Status(t, c.Cluster, 2); !now.Up() {
 		t.Errorf("the node does not run on: %s", seen)
 	}
 	for _, running := range []*devcluster.Running{twin, core} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
 
 // takenRole shows that an SVID is worth nothing any more once its role is taken from the node, which goes on: connections by it end, and there are no new ones, though it is valid for most of an hour.
@@ -18,7 +19,7 @@ func takenRole(t *testing.T, c *couriers) {
 	var tries []attempt
 	ended := make(chan figure, 2)
 	for _, number := range c.others(loses) {
-		now, _ := at(t, c.Cluster, number)
+		now, _ := fleet.Status(t, c.Cluster, number)
 		for _, endpoint := range now.Role("courier").Endpoints {
 			if endpoint.Name != "post" {
 				continue
@@ -50,12 +51,12 @@ func takenRole(t *testing.T, c *couriers) {
 			t.Errorf("%s: let in again", try.what)
 		}
 	}
-	awaitStatus(t, c.Cluster, loses, "it has no courier", func(status devcluster.Status) bool {
+	fleet.AwaitStatus(t, c.Cluster, loses, "it has no courier", func(status devcluster.Status) bool {
 		return status.Up("hostsfile") && status.Role("courier").Role == ""
 	})
 	c.MustReeve(t, "node", "role", "add", c.id(loses), "courier")
 	for number := 1; number <= 3; number++ {
-		awaitStatus(t, c.Cluster, number, "its courier is connected with the others again", func(status devcluster.Status) bool {
+		fleet.AwaitStatus(t, c.Cluster, number, "its courier is connected with the others again", func(status devcluster.Status) bool {
 			return status.Up("courier") && c.connected(status, c.others(number)...)
 		})
 	}

@@ -36,7 +36,7 @@ type thief struct {
 // steal reads what a node has on its disk, with the number that its next start would have.
 func steal(t *testing.T, c *devcluster.Cluster, number int) *thief {
 	t.Helper()
-	directory := directoryOf(c, number)
+	directory := c.NodeDirectory(number)
 	configuration, err := seal.NewStore(filepath.Join(directory, "system", "configuration.json"), seal.File{}).Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func steal(t *testing.T, c *devcluster.Cluster, number int) *thief {
 // stealRoles reads what the roles of a node have there too.
 func (own *thief) stealRoles(t *testing.T, c *devcluster.Cluster, number int) {
 	t.Helper()
-	roles := filepath.Join(directoryOf(c, number), "data", "roles")
+	roles := filepath.Join(c.NodeDirectory(number), "data", "roles")
 	peer, courier := filepath.Join(roles, "consensus", "peer"), filepath.Join(roles, "courier", "svid.pem")
 	var err error
 	if own.member, err = tls.LoadX509KeyPair(filepath.Join(peer, "certificate.pem"), filepath.Join(peer, "key.pem")); err != nil {

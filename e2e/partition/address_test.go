@@ -12,6 +12,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
 
 // higher is an address of the same subnet that no node has.
@@ -43,8 +44,8 @@ func followed(t *testing.T, c *devcluster.Cluster, number int, from, to string) 
 	allHome(t, c)
 	id := statuses(t, c)[number].Node.ID
 	asked := others(number)[0]
-	awaitRecords(t, c, asked, "the cluster has the new address", func(nodes map[string]record) bool {
-		return nodes[id].Healthy && slices.Equal(nodes[id].Addresses, []string{to})
+	fleet.Await(t, c, asked, soon, "the cluster has the new address", func(nodes []fleet.Node) bool {
+		return fleet.ByID(nodes, id).Healthy && slices.Equal(fleet.ByID(nodes, id).Addresses, []string{to})
 	})
 	for _, other := range all {
 		hosts := filepath.Join(c.NodeDirectory(other), "hosts")

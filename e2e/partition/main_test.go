@@ -83,43 +83,6 @@ func writes(t *testing.T, c *devcluster.Cluster, asked int, node, value string) 
 	})
 }
 
-// record is a node as the cluster sees it.
-type record struct {
-	ID        string            `json:"id"`
-	Healthy   bool              `json:"healthy"`
-	Labels    map[string]string `json:"labels"`
-	Addresses []string          `json:"addresses"`
-}
-
-// records are the nodes as the cluster sees them, asked at a node; nil, and why, if it does not answer.
-func records(t *testing.T, c *devcluster.Cluster, asked int) (map[string]record, string) {
-	t.Helper()
-	result := c.StartAlone(t, "node", "list", "-o", "json", "--dir", c.NodeDirectory(asked)).Wait(t, soon)
-	if result.Code != 0 {
-		return nil, result.String()
-	}
-	var document struct {
-		Nodes []record `json:"nodes"`
-	}
-	if err := json.Unmarshal([]byte(result.Stdout), &document); err != nil {
-		t.Fatalf("%v: %s", err, result)
-	}
-	nodes := make(map[string]record)
-	for _, node := range document.Nodes {
-		nodes[node.ID] = node
-	}
-	return nodes, fmt.Sprint(nodes)
-}
-
-// awaitRecords waits until the cluster sees its nodes as it should, asked at a node.
-func awaitRecords(t *testing.T, c *devcluster.Cluster, asked int, what string, as func(map[string]record) bool) {
-	t.Helper()
-	eventually.True(t, soon, what, func() (bool, string) {
-		nodes, seen := records(t, c, asked)
-		return nodes != nil && as(nodes), seen
-	})
-}
-
 // transitions are the membership states that a node has entered since an event, and its last event.
 func transitions(t *testing.T, c *devcluster.Cluster, number int, since uint64) (states []string, last uint64) {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/partition"
 	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
 )
@@ -159,20 +160,20 @@ func (s *scene) cutOff(t *testing.T, number int, cut func(number int)) {
 			t.Errorf("node %d is %s: %s", other, seen[other].Membership.State, seen[other].Membership.Reason)
 		}
 	}
-	awaitRecords(t, s.Cluster, rest[0], "the cluster sees that the node is away", func(nodes map[string]record) bool {
-		return !nodes[s.ids[number]].Healthy && nodes[s.ids[rest[0]]].Healthy && nodes[s.ids[rest[1]]].Healthy
+	fleet.Await(t, s.Cluster, rest[0], soon, "the cluster sees that the node is away", func(nodes []fleet.Node) bool {
+		return !fleet.ByID(nodes, s.ids[number]).Healthy && fleet.ByID(nodes, s.ids[rest[0]]).Healthy && fleet.ByID(nodes, s.ids[rest[1]]).Healthy
 	})
 	writes(t, s.Cluster, rest[1], s.ids[rest[0]], value)
 
 	s.network.Heal(t)
 	s.awaitWishes(t)
-	awaitRecords(t, s.Cluster, number, "all nodes are well, and nothing is lost that was acknowledged", func(nodes map[string]record) bool {
+	fleet.Await(t, s.Cluster, number, soon, "all nodes are well, and nothing is lost that was acknowledged", func(nodes []fleet.Node) bool {
 		for _, id := range s.ids {
-			if !nodes[id].Healthy {
+			if !fleet.ByID(nodes, id).Healthy {
 				return false
 			}
 		}
-		return nodes[s.ids[rest[0]]].Labels["written"] == value && nodes[s.ids[rest[1]]].Labels["written"] == value
+		return fleet.ByID(nodes, s.ids[rest[0]]).Labels["written"] == value && fleet.ByID(nodes, s.ids[rest[1]]).Labels["written"] == value
 	})
 	entered(t, s.Cluster, number, before, "Split", "Home")
 	for _, other := range rest {

@@ -1,4 +1,4 @@
-package nodes_test
+package steps_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -91,7 +92,7 @@ func (s *stepping) firstStart() {
 		}
 		parameters.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
 	})
-	killedAt(t, c, c.Programs.Reeved(), c.Path("reeved.yaml"), "consume-parameters")
+	fleet.AwaitKilledAt(t, c, c.Programs.Reeved(), c.Path("reeved.yaml"), "consume-parameters")
 	if err := os.Remove(c.Path("reeved.log")); err != nil { // it may be another user's
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func (s *stepping) firstStart() {
 		"share-authority", "give-number", "make-role", "confine-role", "make-user", "confine-user", "mark-complete")...)
 	s.curator.add([]int{1}, around("create")...)
 	c.MustReeve(t, "dev", "up", "--detach", "--timeout", "2m")
-	s.first = idOf(t, c, 1)
+	s.first = fleet.ID(t, c, 1)
 	s.none(s.consensus, s.curator)
 	// Later, since the curator's "create" has no "after" where the store ends before it answers.
 	s.consensus.add([]int{1}, around("make-fence", "grant-fence", "delete-fence")...)
@@ -118,7 +119,7 @@ func (s *stepping) firstStart() {
 
 // listen is the configuration of the curator of a node, which keeps its address.
 func (s *stepping) listen(number int) string {
-	return `{"listen":"` + freeAddress(s.t, "127.0.0."+strconv.Itoa(number)) + `"}`
+	return `{"listen":"` + fleet.FreeAddress(s.t, "127.0.0."+strconv.Itoa(number)) + `"}`
 }
 
 // none fails the test if there are points that were not come to.
@@ -136,20 +137,20 @@ func (s *stepping) grow() {
 	defer s.part("three more nodes")()
 	t, c := s.t, s.c
 	s.curator.add([]int{1}, around("incarnate")...)
-	eventually.True(t, patience, "four nodes are up", func() (bool, string) {
+	eventually.True(t, fleet.Patience, "four nodes are up", func() (bool, string) {
 		result := c.Reeve(t, "dev", "up", "--nodes", "4", "--detach")
 		return result.Code == 0, result.String()
 	})
-	s.fourth = idOf(t, c, 4)
+	s.fourth = fleet.ID(t, c, 4)
 	for _, number := range []int{2, 3} {
-		c.MustReeve(t, "node", "role", "add", idOf(t, c, number), "curator", "--config", configuration(t, c, s.listen(number)))
+		c.MustReeve(t, "node", "role", "add", fleet.ID(t, c, number), "curator", "--config", fleet.Configuration(t, c, s.listen(number)))
 	}
-	await(t, c, 1, patience, "three members of the store", s.three)
+	fleet.Await(t, c, 1, fleet.Patience, "three members of the store", s.three)
 	s.writes = startWrites(t, c, s.first)
 }
 
 // three reports whether the first three nodes are the members of the store, and well.
-func (s *stepping) three(nodes []node) bool {
+func (s *stepping) three(nodes []fleet.Node) bool {
 	voters := 0
 	for _, node := range nodes {
 		if node.Store == nil {
@@ -183,9 +184,9 @@ func (s *stepping) insist(what string, done func() (bool, string), arguments ...
 }
 
 // nodes says of all nodes whether they are as they should be.
-func (s *stepping) nodes(as func([]node) bool) func() (bool, string) {
+func (s *stepping) nodes(as func([]fleet.Node) bool) func() (bool, string) {
 	return func() (bool, string) {
-		nodes, seen := list(s.t, s.c, s.c.Directory)
+		nodes, seen := fleet.List(s.t, s.c, 1)
 		return nodes != nil && as(nodes), seen
 	}
 }
@@ -205,27 +206,27 @@ func (s *stepping) members() {
 			s.none(s.consensus, s.curator)
 		}
 		t.Logf("cycle %d: left are %v and %v", cycle, s.consensus.missing(), s.curator.missing())
-		s.join(freeAddress(t, "127.0.0.4"))
+		s.join(fleet.FreeAddress(t, "127.0.0.4"))
 		if slices.ContainsFunc(s.consensus.missing(), func(point string) bool { return strings.HasSuffix(point, "move-member") }) {
-			s.join(freeAddress(t, "127.0.0.4")) // at another address
+			s.join(fleet.FreeAddress(t, "127.0.0.4")) // at another address
 		}
 		if slices.ContainsFunc(s.consensus.missing(), func(point string) bool { return strings.HasSuffix(point, "hand-over") }) {
 			s.lead()
 		}
 		s.leave()
 	}
-	await(t, c, 1, patience, "three members of the store", s.three)
+	fleet.Await(t, c, 1, fleet.Patience, "three members of the store", s.three)
 }
 
 // join has the fourth node have a member of the store that votes, at an address.
 func (s *stepping) join(address string) {
 	s.t.Helper()
-	file := configuration(s.t, s.c, `{"peerListen":"`+address+`"}`)
+	file := fleet.Configuration(s.t, s.c, `{"peerListen":"`+address+`"}`)
 	given := false
 	s.insist("the fourth node has a member that votes", func() (bool, string) {
-		ok, seen := s.nodes(func(nodes []node) bool {
-			node := by(nodes, s.fourth)
-			return given && node.Store != nil && node.Store.MemberID != "" && !node.Store.Learner && node.Store.Step == "" && node.role("consensus").State == "Ready"
+		ok, seen := s.nodes(func(nodes []fleet.Node) bool {
+			node := fleet.ByID(nodes, s.fourth)
+			return given && node.Store != nil && node.Store.MemberID != "" && !node.Store.Learner && node.Store.Step == "" && node.Role("consensus").State == "Ready"
 		})()
 		given = true
 		return ok, seen
@@ -235,9 +236,9 @@ func (s *stepping) join(address string) {
 // leave takes the member of the fourth node out of the store.
 func (s *stepping) leave() {
 	s.t.Helper()
-	s.insist("the fourth node has no member", s.nodes(func(nodes []node) bool {
-		node := by(nodes, s.fourth)
-		return node.ID != "" && node.Store == nil && !node.has("consensus") && node.role("consensus").State == ""
+	s.insist("the fourth node has no member", s.nodes(func(nodes []fleet.Node) bool {
+		node := fleet.ByID(nodes, s.fourth)
+		return node.ID != "" && node.Store == nil && !node.Has("consensus") && node.Role("consensus").State == ""
 	}), "node", "role", "remove", s.fourth, "consensus", "--wait=false")
 }
 
@@ -245,9 +246,9 @@ func (s *stepping) leave() {
 func (s *stepping) lead() {
 	s.t.Helper()
 	t, c := s.t, s.c
-	eventually.True(t, patience, "the member of the fourth node leads", func() (bool, string) {
+	eventually.True(t, fleet.Patience, "the member of the fourth node leads", func() (bool, string) {
 		for number := 1; number <= 4; number++ {
-			result := c.StartAlone(t, "store", "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, time.Minute)
+			result := c.StartAlone(t, "store", "status", "-o", "json", "--dir", c.NodeDirectory(number)).Wait(t, time.Minute)
 			store, err := storeOf(result)
 			if err != nil || store.MemberID == "" || store.MemberID != store.LeaderID {
 				continue
@@ -255,8 +256,8 @@ func (s *stepping) lead() {
 			if number == 4 {
 				return true, ""
 			}
-			status, _ := at(t, c, number)
-			for _, process := range instanceOf(t, c, status.Node.ID, "consensus") { // none, if it has just ended at a point
+			status, _ := fleet.Status(t, c, number)
+			for _, process := range fleet.Instance(t, c, status.Node.ID, "consensus") { // none, if it has just ended at a point
 				s.consensus.kill(number, process)
 			}
 			return false, result.String()
@@ -294,10 +295,10 @@ func (s *stepping) users() {
 			return result.Code == 0 && strings.Contains(result.Stdout, "lighthouse"), result.String()
 		}
 		s.insist("the plugin is there", listed, "plugin", "add", "--approve", c.Programs.Lighthouse())
-		s.insist("its role is ready", s.nodes(func(nodes []node) bool { return by(nodes, s.first).role("lighthouse").State == "Ready" }),
+		s.insist("its role is ready", s.nodes(func(nodes []fleet.Node) bool { return fleet.ByID(nodes, s.first).Role("lighthouse").State == "Ready" }),
 			"node", "role", "add", s.first, "lighthouse", "--wait=false")
-		eventually.True(t, patience, "it counts", func() (bool, string) {
-			status, seen := at(t, c, 1)
+		eventually.True(t, fleet.Patience, "it counts", func() (bool, string) {
+			status, seen := fleet.Status(t, c, 1)
 			answer, err := http.Post(status.Role("lighthouse").URL(), "", nil)
 			if err != nil {
 				return false, err.Error() + " " + seen
@@ -333,19 +334,19 @@ func (s *stepping) machines() {
 	s.curator.add(curators, around("register", "approve-node", "commit", "incarnate")...)
 	parameters, core := s.machine(5)
 	var id string
-	s.insist("the machine is known", s.nodes(func(nodes []node) bool {
-		n := slices.IndexFunc(nodes, func(node node) bool { return node.State == "New" })
+	s.insist("the machine is known", s.nodes(func(nodes []fleet.Node) bool {
+		n := slices.IndexFunc(nodes, func(node fleet.Node) bool { return node.State == "New" })
 		if n >= 0 {
 			id = nodes[n].ID
 		}
 		return n >= 0
 	}))
-	s.insist("the machine is approved", s.nodes(func(nodes []node) bool { return by(nodes, id).State != "New" }), "node", "approve", id, "--yes")
-	home := s.nodes(func(nodes []node) bool {
-		node := by(nodes, id)
+	s.insist("the machine is approved", s.nodes(func(nodes []fleet.Node) bool { return fleet.ByID(nodes, id).State != "New" }), "node", "approve", id, "--yes")
+	home := s.nodes(func(nodes []fleet.Node) bool {
+		node := fleet.ByID(nodes, id)
 		return node.State == "Up" && node.Healthy && node.Membership != nil && node.Membership.State == "Home" && node.Problem == ""
 	})
-	eventually.True(t, patience, "the machine is a node", home)
+	eventually.True(t, fleet.Patience, "the machine is a node", home)
 
 	// An older copy of it is refused, and becomes the node when an operator says so.
 	stop := func() {
@@ -355,14 +356,14 @@ func (s *stepping) machines() {
 			t.Fatal(result)
 		}
 	}
-	directory := directoryOf(c, 5)
+	directory := c.NodeDirectory(5)
 	stop()
 	for _, name := range []string{"system", "data"} {
 		s.run("/bin/cp", "-a", filepath.Join(directory, name), filepath.Join(directory, "older-"+name))
 	}
 	for range 2 {
-		core = startCore(t, c, parameters)
-		awaitStatus(t, c, 5, "the node is there again", func(status devcluster.Status) bool { return status.Membership.State == "Home" })
+		core = fleet.StartCore(t, c, parameters)
+		fleet.AwaitStatus(t, c, 5, "the node is there again", func(status devcluster.Status) bool { return status.Membership.State == "Home" })
 		stop()
 	}
 	for _, name := range []string{"system", "data"} {
@@ -370,22 +371,24 @@ func (s *stepping) machines() {
 		s.run("/bin/mv", filepath.Join(directory, "older-"+name), filepath.Join(directory, name))
 	}
 	s.curator.add(curators, around("note-refused")...)
-	core = startCore(t, c, parameters)
-	eventually.True(t, patience, "the copy is refused", s.nodes(func(nodes []node) bool { return by(nodes, id).Problem != "" && len(s.curator.missing()) == 0 }))
+	core = fleet.StartCore(t, c, parameters)
+	eventually.True(t, fleet.Patience, "the copy is refused", s.nodes(func(nodes []fleet.Node) bool {
+		return fleet.ByID(nodes, id).Problem != "" && len(s.curator.missing()) == 0
+	}))
 	s.insist("the copy is the node", home, "node", "accept", id)
 
 	s.curator.add(curators, around("decommission-node", "node-decommissioned")...)
 	gone := func(id string) func() (bool, string) {
-		return s.nodes(func(nodes []node) bool { return by(nodes, id).State == "Decommissioned" })
+		return s.nodes(func(nodes []fleet.Node) bool { return fleet.ByID(nodes, id).State == "Decommissioned" })
 	}
 	s.insist("the node is decommissioned", gone(id), "node", "decommission", id, "--yes", "--wait=false")
-	disowned(t, c, 5)
+	fleet.AwaitDisowned(t, c, 5)
 	stop()
 
 	// A machine that nobody wants.
 	_, core = s.machine(6)
-	s.insist("the other machine is known", s.nodes(func(nodes []node) bool {
-		n := slices.IndexFunc(nodes, func(node node) bool { return node.State == "New" })
+	s.insist("the other machine is known", s.nodes(func(nodes []fleet.Node) bool {
+		n := slices.IndexFunc(nodes, func(node fleet.Node) bool { return node.State == "New" })
 		if n >= 0 {
 			id = nodes[n].ID
 		}
@@ -393,8 +396,8 @@ func (s *stepping) machines() {
 	}))
 	s.curator.add(curators, around("delete-node")...)
 	s.insist("the other machine is deleted", gone(id), "node", "delete", id, "--yes")
-	eventually.True(t, patience, "the other machine has erased what it had", func() (bool, string) {
-		content, err := os.ReadFile(filepath.Join(directoryOf(c, 6), "reeved.log"))
+	eventually.True(t, fleet.Patience, "the other machine has erased what it had", func() (bool, string) {
+		content, err := os.ReadFile(filepath.Join(c.NodeDirectory(6), "reeved.log"))
 		return err == nil && strings.Contains(string(content), "all that it had of it is erased"), string(content)
 	})
 	core.Signal(t, 15)
@@ -414,7 +417,7 @@ func (s *stepping) run(program string, arguments ...string) {
 func (s *stepping) ticket(arguments ...string) string {
 	s.t.Helper()
 	var file string
-	eventually.True(s.t, patience, "there is a ticket", func() (bool, string) {
+	eventually.True(s.t, fleet.Patience, "there is a ticket", func() (bool, string) {
 		s.tickets++
 		file = filepath.Join(s.c.Home, "ticket"+strconv.Itoa(s.tickets))
 		result := s.c.Reeve(s.t, append([]string{"ticket", "create", "--role", "hostsfile", "--output-file", file}, arguments...)...)
@@ -427,8 +430,8 @@ func (s *stepping) ticket(arguments ...string) string {
 func (s *stepping) machine(number int) (string, *devcluster.Running) {
 	s.t.Helper()
 	t, c := s.t, s.c
-	parameters := initialize(t, c, number, s.ticket())
-	return parameters, startCore(t, c, parameters)
+	parameters := fleet.Initialize(t, c, number, s.ticket())
+	return parameters, fleet.StartCore(t, c, parameters)
 }
 
 // rotation rotates the CA of the cluster, and kills whoever does a step before and after it.
@@ -449,9 +452,9 @@ func (s *stepping) rotation() {
 func (s *stepping) finish() {
 	t, c := s.t, s.c
 	s.writes.end()
-	nodes := await(t, c, 2, patience, "the cluster is as it was", func(nodes []node) bool {
+	nodes := fleet.Await(t, c, 2, fleet.Patience, "the cluster is as it was", func(nodes []fleet.Node) bool {
 		for _, node := range nodes {
-			if node.State != "Decommissioned" && (node.State != "Up" || !node.Healthy || node.Problem != "" || node.Membership.State != "Home" || node.role("hostsfile").State != "Ready") {
+			if node.State != "Decommissioned" && (node.State != "Up" || !node.Healthy || node.Problem != "" || node.Membership.State != "Home" || node.Role("hostsfile").State != "Ready") {
 				return false
 			}
 		}
@@ -468,7 +471,7 @@ func (s *stepping) finish() {
 		t.Errorf("six machines have registered, and there are %d records: %v", len(nodes), nodes)
 	}
 	acknowledged := s.writes.acknowledged.Load()
-	if written, err := strconv.ParseInt(by(nodes, s.first).Labels["written"], 10, 64); err != nil || written < acknowledged {
+	if written, err := strconv.ParseInt(fleet.ByID(nodes, s.first).Labels["written"], 10, 64); err != nil || written < acknowledged {
 		t.Errorf("write %d was acknowledged, and %d is there (%v)", acknowledged, written, err)
 	}
 	ends := 0

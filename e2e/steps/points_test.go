@@ -1,4 +1,4 @@
-package nodes_test
+package steps_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
@@ -121,7 +122,7 @@ func (p *points) done() (steps []string, ends int) {
 }
 
 func (p *points) directory(number int) string {
-	return filepath.Join(directoryOf(p.c, number), "data", "roles", p.role)
+	return filepath.Join(p.c.NodeDirectory(number), "data", "roles", p.role)
 }
 
 func (p *points) file(number int) string { return filepath.Join(p.directory(number), "failpoint") }
@@ -281,13 +282,13 @@ func (p *points) back(number int, ended time.Time) {
 	waits := p.away == number
 	p.mu.Unlock()
 	if often { // so that the next pause is the shortest again, and the crash budget whole
-		p.command(p.ctx, "node", "role", "restart", "self", p.role, "--dir", directoryOf(p.c, number))
+		p.command(p.ctx, "node", "role", "restart", "self", p.role, "--dir", p.c.NodeDirectory(number))
 	}
 	if !waits {
 		return
 	}
-	if _, ok := eventually.Try(p.ctx, patience, pointInterval, func() (bool, string) { return p.begun(number).After(ended), "" }); !ok && p.ctx.Err() == nil {
-		result := p.command(p.ctx, "status", "-o", "json", "--dir", directoryOf(p.c, number))
+	if _, ok := eventually.Try(p.ctx, fleet.Patience, pointInterval, func() (bool, string) { return p.begun(number).After(ended), "" }); !ok && p.ctx.Err() == nil {
+		result := p.command(p.ctx, "status", "-o", "json", "--dir", p.c.NodeDirectory(number))
 		p.t.Errorf("%s is not back on node %d: %s", p.role, number, result)
 		return
 	}
@@ -351,7 +352,7 @@ func startWrites(t *testing.T, c *devcluster.Cluster, id string) *writes {
 		last := time.Now()
 		for ctx.Err() == nil {
 			number := w.tried.Add(1)
-			result := tryCommand(ctx, t, c, "node", "label", id, fmt.Sprintf("written=%d", number), "--dir", directoryOf(c, 1+int(number%3)))
+			result := tryCommand(ctx, t, c, "node", "label", id, fmt.Sprintf("written=%d", number), "--dir", c.NodeDirectory(1+int(number%3)))
 			gap := time.Since(last)
 			w.longest = max(w.longest, gap)
 			switch {
@@ -376,7 +377,7 @@ func startWrites(t *testing.T, c *devcluster.Cluster, id string) *writes {
 func (w *writes) through(t *testing.T) {
 	t.Helper()
 	before := w.tried.Load()
-	eventually.True(t, patience, "a write is acknowledged", func() (bool, string) {
+	eventually.True(t, fleet.Patience, "a write is acknowledged", func() (bool, string) {
 		now := w.acknowledged.Load()
 		return now > before, fmt.Sprintf("%d is the last that was acknowledged, and %d were tried before", now, before)
 	})
