@@ -128,7 +128,11 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 // begins waits until what was read before is paid for, where a call reads.
 func (c *caller) begins(ctx context.Context, served Store, request any, reserved int64) error {
 	if asked, ok := request.(*pb.LeaseTimeToLiveRequest); ok {
-		return c.pays(ctx, served.Beat(asked.GetID()))
+		lease := asked.GetID()
+		if !asked.GetKeys() { // then etcd looks at none of its keys
+			lease = 0
+		}
+		return c.pays(ctx, served.Beat(lease))
 	}
 	if reserved > 0 { // Those that have room are few: all of them may go on.
 		return c.paced(ctx)

@@ -15,11 +15,11 @@ import (
 // oneLease is a store with one lease of ant.
 type oneLease struct {
 	Store
-	id, beat int64
+	id, beat, unread int64
 }
 
 func (o oneLease) Number(string) uint32   { return numbers.OfLease(o.id) }
-func (o oneLease) Beat(lease int64) int64 { return map[int64]int64{o.id: o.beat}[lease] }
+func (o oneLease) Beat(lease int64) int64 { return map[int64]int64{o.id: o.beat, 0: o.unread}[lease] }
 
 // beating is a stream on which a client keeps a lease alive as fast as it may.
 type beating struct {
@@ -37,15 +37,21 @@ func (b beating) RecvMsg(message any) error {
 
 // TestLeasesAreKeptAliveAtAPace keeps a lease alive on many streams, and asks for it, as fast as that goes: what each counts is paid for before the next one.
 func TestLeasesAreKeptAliveAtAPace(t *testing.T) {
-	served := oneLease{id: numbers.NewLease(7), beat: mebibyte}
-	for name, begin := range map[string]func(context.Context, *caller) error{
-		"kept alive": func(ctx context.Context, ant *caller) error {
+	served := oneLease{id: numbers.NewLease(7), beat: mebibyte, unread: mebibyte / 2}
+	for name, of := range map[string]struct {
+		counts int64
+		begin  func(context.Context, *caller) error
+	}{
+		"kept alive": {served.beat, func(ctx context.Context, ant *caller) error {
 			stream := keepingAlive{ServerStream: beating{ctx: ctx, lease: served.id}, served: served, user: "ant", caller: ant}
 			return stream.RecvMsg(&pb.LeaseKeepAliveRequest{})
-		},
-		"asked for": func(ctx context.Context, ant *caller) error {
+		}},
+		"asked for with its keys": {served.beat, func(ctx context.Context, ant *caller) error {
+			return ant.begins(ctx, served, &pb.LeaseTimeToLiveRequest{ID: served.id, Keys: true}, 0)
+		}},
+		"asked for without its keys": {served.unread, func(ctx context.Context, ant *caller) error {
 			return ant.begins(ctx, served, &pb.LeaseTimeToLiveRequest{ID: served.id}, 0)
-		},
+		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ant := newCaller("ant", DefaultPatience, DefaultReadBound)
@@ -56,7 +62,7 @@ func TestLeasesAreKeptAliveAtAPace(t *testing.T) {
 				go func() {
 					var err error
 					for n := 0; n < each && err == nil; n++ {
-						err = begin(t.Context(), ant)
+						err = of.begin(t.Context(), ant)
 					}
 					done <- err
 				}()
@@ -67,7 +73,7 @@ func TestLeasesAreKeptAliveAtAPace(t *testing.T) {
 				}
 			}
 			// All but what is free, and the last one, are paid for.
-			if got, want := time.Since(began).Seconds(), float64(streams*each-1-128)/64; got < want-0.1 || got > want+0.1 {
+			if got, want := time.Since(began).Seconds(), float64((streams*each-1)*of.counts-maxAnswers)/float64(readPace); got < want-0.1 || got > want+0.1 {
 				t.Errorf("%d times %s: in %.1f s, want %.1f", streams*each, name, got, want)
 			}
 		})

@@ -40,7 +40,7 @@ type Store interface {
 	Visited(user string, request, answer any) int64
 	// HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
 	HistorySince(user string, revision int64) (read, walked int64)
-	// Beat is what it counts for the pace of what is read that a lease is kept alive or told of.
+	// Beat is what it counts for the pace of what is read that a lease is kept alive or told of with its keys; 0: one that is told of without them.
 	Beat(lease int64) int64
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string

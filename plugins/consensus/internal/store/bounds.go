@@ -18,7 +18,7 @@ func (s *Store) Visited(user string, request, answer any) int64 {
 	return s.usage.Visited(user, request, answer)
 }
 
-// Beat is what it counts for the pace of what is read that a lease is kept alive or told of.
+// Beat is what it counts for the pace of what is read that a lease is kept alive or told of with its keys; 0: one that is told of without them.
 func (s *Store) Beat(lease int64) int64 { return s.usage.Beat(lease) }
 
 // HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.

@@ -144,7 +144,7 @@ const (
 	perBeatKey = int64(512)
 )
 
-// Beat is what it counts for the pace of what is read that a lease is kept alive or told of.
+// Beat is what it counts for the pace of what is read that a lease is kept alive or told of with its keys; 0: one that is told of without them.
 func (c *Counter) Beat(lease int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
