@@ -23,5 +23,8 @@ func (s *Store) RecentBytes() (sum int64) {
 	return sum
 }
 
+// Compacting reports whether a compaction is under way.
+func (s *Store) Compacting() bool { return s.compacting() }
+
 // Trim notes a snapshot in a long log.
 func Trim(directory string) error { return trim(zap.NewNop(), directory) }

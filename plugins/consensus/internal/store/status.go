@@ -69,12 +69,12 @@ func (s *Store) Run(ctx context.Context) error {
 	defer end()
 	defer s.feel(reading)()
 	defer s.attend(reading)()
+	defer s.trimHistory(reading)()
 	removal, members, stop := s.awaitMembers(reading, end)
 	defer stop()
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
 		s.refresh(reading)
-		s.trimHistory(reading)
 		s.makeRoom(reading)
 		select {
 		case <-leaderChanged:

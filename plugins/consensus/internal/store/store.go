@@ -85,7 +85,6 @@ type Store struct {
 	status     event.Value[Status]
 	space      *space
 	keeper     keeper
-	trimmed    int64 // the revision to which Run has compacted
 	recoveries chan *recovery
 	pulse      pulse
 	leaders    leaders
