@@ -44,6 +44,8 @@ type Counter struct {
 	usage    event.Value[[]*consensusv1.UserUsage]
 	leases   leases
 
+	scanned pages // may be newer than revision; of the goroutine that follows the store
+
 	mu       sync.Mutex
 	revision int64 // of the store, to which the accounts are kept
 	history  history
@@ -79,11 +81,7 @@ type reservation struct {
 // Open adds up what is stored, and reads what the users may have.
 func Open(ctx context.Context, config Config) (*Counter, error) {
 	c := &Counter{config: config, document: desired.Key(config.ClusterUser), accounts: make(map[string]*account), attaching: make(map[int64]int64)}
-	err := c.count(ctx)
-	for errors.Is(err, mvcc.ErrCompacted) && ctx.Err() == nil { // the next attempt begins at a later revision
-		err = c.count(ctx)
-	}
-	if err != nil {
+	if err := c.count(ctx); err != nil {
 		return nil, err
 	}
 	c.publish()
@@ -134,15 +132,9 @@ func (c *Counter) keep(ctx context.Context) {
 			return
 		}
 		c.config.Log.Info("counting anew what the users have in the store", "cause", err)
-		for {
-			if err = c.count(ctx); err == nil {
-				break
-			}
+		for err = c.count(ctx); err != nil; err = c.count(ctx) {
 			if ctx.Err() != nil {
 				return
-			}
-			if errors.Is(err, mvcc.ErrCompacted) {
-				continue // the next attempt begins at a later revision
 			}
 			c.config.Log.Warn("what the users have in the store could not be counted; going on with what was known", "error", err)
 			select {
@@ -154,54 +146,43 @@ func (c *Counter) keep(ctx context.Context) {
 	}
 }
 
-// count adds everything up.
+// count adds everything up. It begins anew if it has looked too late at what was written meanwhile.
 func (c *Counter) count(ctx context.Context) error {
-	sums, attached, revision, err := Sum(ctx, c.config.KV)
-	if err != nil {
-		return err
+	for {
+		err := c.scan(ctx)
+		if ctx.Err() != nil || !errors.Is(err, errGone) && !errors.Is(err, mvcc.ErrCompacted) {
+			return err
+		}
 	}
-	document, err := valueOf(ctx, c.config.KV, c.document)
-	if err != nil {
-		return fmt.Errorf("read what the users may have: %w", err)
-	}
-	c.takeDocument(document)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for user, a := range c.accounts {
-		a.stored = sums[user]
-		delete(sums, user)
-	}
-	for user, stored := range sums {
-		c.accounts[user] = &account{stored: stored}
-	}
-	c.attached = attached
-	c.reach(revision)
-	return nil
 }
 
 // errGone says that the history from which to go on is gone.
 var errGone = errors.New("the history of the store was compacted before it was looked at")
 
+// watch has all changes of the store told from a revision on; 0: from now on.
+func (c *Counter) watch(ctx context.Context, revision int64) (mvcc.WatchStream, error) {
+	stream := c.config.KV.NewWatchStream()
+	// All keys, since only so every revision is seen to have been reached.
+	if _, err := stream.Watch(ctx, 0, []byte{0}, []byte{}, revision); err != nil {
+		stream.Close()
+		return nil, fmt.Errorf("follow the store: %w", err)
+	}
+	return stream, nil
+}
+
 // follow keeps the accounts up to date, until ctx is done or the history that it needs is gone.
 func (c *Counter) follow(ctx context.Context) error {
-	stream := c.config.KV.NewWatchStream()
-	defer stream.Close()
-	// All keys, since only so every revision is seen to have been reached.
-	if _, err := stream.Watch(ctx, 0, []byte{0}, []byte{}, c.Revision()+1); err != nil {
-		return fmt.Errorf("follow the store: %w", err)
+	stream, err := c.watch(ctx, c.Revision()+1)
+	if err != nil {
+		return err
 	}
+	defer stream.Close()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case change, ok := <-stream.Chan():
-			switch {
-			case !ok || change.CompactRevision != 0:
-				return errGone
-			case len(change.Events) == 0:
-				continue
-			}
-			if err := c.take(ctx, change.Events); err != nil {
+			if err := c.take(ctx, change, ok); err != nil {
 				return err
 			}
 		}
@@ -209,20 +190,56 @@ func (c *Counter) follow(ctx context.Context) error {
 }
 
 // take adds changes of the store to the accounts. A revision is never split.
-func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
-	type delta struct {
-		user          string
-		stored        Total
-		former, lease int64 // the leases that the key was on, and is on
-	}
+func (c *Counter) take(ctx context.Context, change mvcc.WatchResponse, ok bool) error {
 	var few [4]delta
-	deltas := few[:0]
+	deltas, err := c.deltas(ctx, few[:0], change, ok, c.scanned)
+	if err != nil || len(change.Events) == 0 {
+		return err
+	}
+	revision := change.Events[len(change.Events)-1].Kv.ModRevision
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range deltas {
+		a := c.account(d.user)
+		a.stored = a.stored.plus(d.stored)
+		d.attach(c.attached)
+	}
+	if revision >= c.scanned.last() {
+		c.scanned = nil
+	}
+	c.reach(revision)
+	return nil
+}
+
+// delta is what a change makes of what a user has.
+type delta struct {
+	user          string
+	stored        Total
+	former, lease int64 // the leases that the key was on, and is on
+}
+
+func (d delta) attach(attached map[int64]int64) {
+	add(attached, d.former, -1)
+	add(attached, d.lease, 1)
+}
+
+// deltas appends those of changes that are not among what was scanned, and takes note of what all of them are for history.
+func (c *Counter) deltas(ctx context.Context, all []delta, change mvcc.WatchResponse, ok bool, scanned pages) ([]delta, error) {
+	if !ok || change.CompactRevision != 0 {
+		return nil, errGone
+	}
 	before := reader{kv: c.config.KV}
 	defer before.end()
-	for _, change := range events {
+	for _, change := range change.Events {
 		key := change.Kv.Key
 		user := UserOf(key)
 		if user == nil {
+			continue
+		}
+		if change.Type == mvccpb.Event_PUT && string(key) == c.document {
+			c.takeDocument(change.Kv.Value)
+		}
+		if scanned.have(key, change.Kv.ModRevision) {
 			continue
 		}
 		d := delta{user: string(user)}
@@ -232,32 +249,22 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 		if change.Type == mvccpb.Event_DELETE || change.Kv.Version > 1 {
 			former, err := before.get(ctx, key, change.Kv.ModRevision-1)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			d.stored, d.former = d.stored.plus(Total{Bytes: -sizeOf(former), Keys: -1}), former.GetLease()
 		}
-		deltas = append(deltas, d)
-		if change.Type == mvccpb.Event_PUT && string(key) == c.document {
-			c.takeDocument(change.Kv.Value)
-		}
+		all = append(all, d)
 	}
 	before.end() // writers wait for it
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, change := range events {
+	for _, change := range change.Events {
 		c.history.add(change, c.config.History)
-	}
-	for _, d := range deltas {
-		a := c.account(d.user)
-		a.stored = a.stored.plus(d.stored)
-		add(c.attached, d.former, -1)
-		add(c.attached, d.lease, 1)
-		if d.stored.Keys < 0 {
-			a.deleted[1]++
+		if user := UserOf(change.Kv.Key); user != nil && change.Type == mvccpb.Event_DELETE {
+			c.account(string(user)).deleted[1]++
 		}
 	}
-	c.reach(events[len(events)-1].Kv.ModRevision)
-	return nil
+	return all, nil
 }
 
 // catchUp waits until all that is stored by now is counted.

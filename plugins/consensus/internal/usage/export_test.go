@@ -8,6 +8,22 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
+// Sum adds up the keys and values of every user, and the keys that are on each lease, at one revision, which must not be compacted meanwhile.
+func Sum(ctx context.Context, kv mvcc.KV) (sums map[string]Total, attached map[int64]int64, revision int64, err error) {
+	found, err := readPage(ctx, kv, usersPrefix, usersEnd, mvcc.RangeOptions{})
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	sums, attached = make(map[string]Total), make(map[int64]int64)
+	for _, kv := range found.KVs {
+		if user := UserOf(kv.Key); user != nil {
+			sums[string(user)] = sums[string(user)].plus(Total{Bytes: sizeOf(kv), Keys: 1})
+			add(attached, kv.Lease, 1)
+		}
+	}
+	return sums, attached, found.Rev, nil
+}
+
 // Paced is a Counter that only knows how fast users may write.
 func Paced(pace Pace) *Counter {
 	return &Counter{config: Config{Pace: pace}, accounts: make(map[string]*account), attaching: make(map[int64]int64)}
@@ -56,6 +72,18 @@ func ChangesOf(user string, since int64, keys ...string) (old, walked int64) {
 	_, walked = c.HistorySince(user, since)
 	return c.OldHistory(), walked
 }
+
+// Change takes in a change of a key.
+func (c *Counter) Change(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.config.History = 128 << 20
+	c.revision++
+	c.history.add(&mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: c.revision}}, c.config.History)
+}
+
+// Overwrites is what a request counts for keys that change very often.
+func (c *Counter) Overwrites(user string, request any) int64 { return c.overwrites(user, request) }
 
 // Passed is what a request that writes counts for the keys that etcd passes, if its user has so many.
 func Passed(ctx context.Context, kv mvcc.WatchableKV, user string, keys int64, request any) (int64, error) {

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
@@ -16,6 +17,8 @@ const (
 	mostSteps = 10_000 * 10_001 / 2
 	// mostChanges is how many changes of keys history may have, for the memory of their counts. Kubernetes with 100 nodes makes 200 a second, and reaches the bound of the bytes first.
 	mostChanges = 200_000
+	// fewOverwrites is how many changes a key may have in half of history until each one more counts for its puts.
+	fewOverwrites = int64(1000)
 )
 
 // history is how the store's history has grown, whoever wrote it, since it was opened: two revisions with half of what is to be kept between them, and what was written since then.
@@ -87,6 +90,29 @@ func (h *history) since(revision int64) int64 {
 // changed more often than there were revisions.
 func (h *history) walked(user string, revisions, bytes int64) int64 {
 	return min(2*(h.changes[0].steps[user]+h.changes[1].steps[user]), revisions*(bytes/perRevision))
+}
+
+// overwrites is what a request counts for keys of its user that change very often: a byte for each change that history has of them, as for a watch that looks for the former values, but the first ones. So who
+// overwrites one key as fast as it may leaves everybody ten seconds of history, and not half a second.
+func (c *Counter) overwrites(user string, request any) (bytes int64) {
+	switch request := request.(type) {
+	case *pb.PutRequest:
+		if key := request.GetKey(); string(UserOf(key)) == user {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return max(0, c.history.changes[1].of[maphash.Bytes(hashSeed, key)]-fewOverwrites)
+		}
+	case *pb.TxnRequest:
+		for _, op := range slices.Concat(request.GetSuccess(), request.GetFailure()) {
+			switch {
+			case op.GetRequestPut() != nil:
+				bytes += c.overwrites(user, op.GetRequestPut())
+			case op.GetRequestTxn() != nil:
+				bytes += c.overwrites(user, op.GetRequestTxn())
+			}
+		}
+	}
+	return bytes
 }
 
 // OldHistory is the revision before which history is old: what is younger are between half of Config.History and all of it, or fewer bytes where they are many changes. 0: none is old.

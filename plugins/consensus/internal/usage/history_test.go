@@ -1,9 +1,14 @@
 package usage_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 )
@@ -53,5 +58,46 @@ func TestFormerValuesAreWalkedTo(t *testing.T) {
 		if _, walked := usage.ChangesOf(c.user, c.since, c.keys...); walked < c.least || walked > c.most {
 			t.Errorf("%s: etcd walks %d revisions, want %d to %d", name, walked, c.least, c.most)
 		}
+	}
+}
+
+// TestHistoryOutlastsOverwriting overwrites keys with the smallest values, as fast as that may be, for 20 seconds. History is cut when one half of it has too many changes: that must not be each half second, or
+// everybody's watches lose their place.
+func TestHistoryOutlastsOverwriting(t *testing.T) {
+	for _, c := range []struct {
+		keys, most int // how often history is cut
+	}{{1, 20 / 8}, {10, 20 / 5}} {
+		synctest.Test(t, func(t *testing.T) {
+			counter := usage.Paced(usage.Pace{PerSecond: 4 << 20, AtOnce: 4 << 20})
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			old, cuts, puts := int64(0), 0, 0
+			for ; ctx.Err() == nil; puts++ {
+				key := fmt.Sprintf("/reeve/users/ant/%d", puts%c.keys)
+				var request any = &pb.PutRequest{Key: []byte(key)}
+				if puts%2 == 1 {
+					put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key)}}}
+					nested := &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{Failure: []*pb.RequestOp{put}}}}
+					request = &pb.TxnRequest{Success: []*pb.RequestOp{nested}}
+				}
+				if err := counter.Wait(ctx, "ant", request); err != nil {
+					break // the time is over before it may write again
+				}
+				counter.Change(key)
+				if cut := counter.OldHistory(); cut != old {
+					old, cuts = cut, cuts+1
+				}
+			}
+			if cuts > c.most || cuts == 0 {
+				t.Errorf("with %d keys, history was cut %d times by %d changes, want %d at most", c.keys, cuts, puts, c.most)
+			}
+			// Others do not pay for it, nor does it for keys that it overwrites less often.
+			for user, key := range map[string]string{"bee": "/reeve/users/bee/0", "ant": "/reeve/users/ant/other"} {
+				request := &pb.PutRequest{Key: []byte(key)}
+				if got, want := counter.Overwrites(user, request), int64(0); got != want {
+					t.Errorf("%s pays %d for %s", user, got, key)
+				}
+			}
+		})
 	}
 }

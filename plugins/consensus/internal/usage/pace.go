@@ -96,7 +96,7 @@ func (c *Counter) wait(ctx context.Context, user string, request any, checks int
 			"read first, and compare revisions when you write", user, maxApplied>>20)
 	}
 	visits += c.passedByDeletes(user, request) + walked + checks
-	bytes = min(bytes+(read+visits)/perApplied, c.config.Pace.AtOnce)
+	bytes = min(bytes+c.overwrites(user, request)+(read+visits)/perApplied, c.config.Pace.AtOnce)
 	weight = bytes + held
 	if len(a.line) == 0 && limiter.AllowN(time.Now(), int(bytes)) { // the usual case, without a timer
 		return weight, nil

@@ -56,30 +56,6 @@ func (t Total) counts() int64 {
 	return max(t.Bytes, t.Keys*bytesOfKey)
 }
 
-// Sum adds up the keys and values of every user, and the keys that are on each lease, at one revision.
-func Sum(ctx context.Context, kv mvcc.KV) (sums map[string]Total, attached map[int64]int64, revision int64, err error) {
-	sums, attached = make(map[string]Total), make(map[int64]int64)
-	for from := usersPrefix; ; {
-		page, err := readPage(ctx, kv, from, usersEnd, mvcc.RangeOptions{Rev: revision, Limit: pageKeys})
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		if revision == 0 {
-			revision = page.Rev
-		}
-		for _, kv := range page.KVs {
-			if user := UserOf(kv.Key); user != nil {
-				sums[string(user)] = sums[string(user)].plus(Total{Bytes: sizeOf(kv), Keys: 1})
-				add(attached, kv.Lease, 1)
-			}
-		}
-		if len(page.KVs) < pageKeys {
-			return sums, attached, revision, nil
-		}
-		from = append(bytes.Clone(page.KVs[len(page.KVs)-1].Key), 0)
-	}
-}
-
 // readPage reads without copying what etcd has not written to its database yet, as its own writes do: it is short.
 func readPage(ctx context.Context, kv mvcc.KV, from, end []byte, options mvcc.RangeOptions) (*mvcc.RangeResult, error) {
 	tx := kv.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
