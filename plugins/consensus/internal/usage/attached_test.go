@@ -87,11 +87,11 @@ func TestKeysOfALeaseAreBounded(t *testing.T) {
 
 // TestKeysOnLeasesAreWeighed puts many keys at once on a lease that has many: etcd checks all of them for each.
 func TestKeysOnLeasesAreWeighed(t *testing.T) {
-	const lease, pace, perCheck, perApplied = 7, 1 << 20, 128, 8
+	const lease, pace, perCheck, perApplied = 7, 1 << 20, 256, 8
 	for _, test := range []struct {
 		puts, attached int64
 		fits           bool
-	}{{10, 1000, true}, {65, 1000, true}, {66, 1000, false}, {384, 0, true}} {
+	}{{10, 1000, true}, {32, 1000, true}, {33, 1000, false}, {384, 0, true}} {
 		c := usage.Paced(usage.Pace{PerSecond: pace, AtOnce: 64 * pace})
 		c.Pretend(lease, test.attached)
 		txn := new(pb.TxnRequest)

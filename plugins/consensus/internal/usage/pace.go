@@ -24,7 +24,7 @@ const (
 	// perLease is what a grant or a revocation counts, which is 128 of them a second, after 2,000: each takes etcd as much time as some writes, and whoever asks for the leases then has all of them listed.
 	// The API server of Kubernetes grants one a minute.
 	perLease = int64(32 << 10)
-	// perDeleted is what each key costs that a request deletes. To write a key and delete it makes two revisions, and compaction removes 20,000 a second: at this price roles on three nodes make no more.
+	// perDeleted is what each key costs that a request deletes. To write a key and delete it makes two revisions, each of which is in memory until it is compacted: at this price roles on three nodes make 20,000 a second.
 	perDeleted = int64(1 << 10)
 	// A transaction that writes reads while it is applied, by each member, and everybody's writes are behind it. It may read so much, and have etcd pass as many keys as count so much, and each byte costs as much as the part
 	// of one that is written. Kubernetes reads the value that it replaces, once or twice.
