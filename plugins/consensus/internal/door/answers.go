@@ -132,7 +132,7 @@ func (c *caller) begins(ctx context.Context, served Store, request any, reserved
 		if !asked.GetKeys() { // then etcd looks at none of its keys
 			lease = 0
 		}
-		return c.pays(ctx, served.Beat(lease))
+		return c.pays(ctx, c.beats, served.Beat(lease))
 	}
 	if reserved > 0 { // Those that have room are few: all of them may go on.
 		return c.paced(ctx)

@@ -44,6 +44,11 @@ const (
 	// anybody's next write.
 	maxWatches    = 1000
 	maxWatchedKey = 4 << 10
+	// maxWatchesOfKey is how many watches may have one key. The API server has one for each resource, and one for each client that watches events. With 1,000, the smallest writes of one key as fast as they go
+	// had another user's puts take seconds.
+	maxWatchesOfKey = 100
+	// perTold is what a message counts that tells of changes, beside its bytes, for the pace of what is read, as a beat of a lease: 4,096 a second. What a watch misses meanwhile etcd tells in one message.
+	perTold = int64(16 << 10)
 	// maxHeader bounds the headers of a call; 16 MiB are gRPC's own bound.
 	maxHeader = 16 << 10
 	// maxRefused is how many calls beyond maxCalls are answered with a refusal at a time. Each may hold a request of 2 MiB that does not end; the connection of one more is closed.

@@ -56,6 +56,7 @@ type caller struct {
 
 	mu                      sync.Mutex
 	calls, streams, watches int
+	watched                 map[span]int  // how many watches there are of some keys
 	answers                 int64         // bytes that are not sent yet, or are about to be read
 	freed                   chan struct{} // closed when there are less; nil: nobody waits
 	// past is how much history is owed for the watches since pastAt: etcd reads it for all of them together.
@@ -71,7 +72,7 @@ func newCaller(user string, patience, readBound time.Duration) *caller {
 		reading: make(chan struct{}, maxTurns), writing: make(chan struct{}, maxTurns), line: make(chan struct{}, 1), paying: make(chan struct{}, 1),
 		pace:  rate.NewLimiter(rate.Limit(readPace), int(maxAnswers)),
 		beats: rate.NewLimiter(rate.Limit(readPace), int(maxAnswers)),
-		sends: make(map[chan struct{}]struct{}),
+		sends: make(map[chan struct{}]struct{}), watched: make(map[span]int),
 	}
 }
 
@@ -128,9 +129,9 @@ func (c *caller) inLine(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
-// pays waits until a beat of a lease is paid for. Those have a pace of their own: who reads as much as it may keeps its leases all the same.
-func (c *caller) pays(ctx context.Context, bytes int64) error {
-	if c.beats.WaitN(ctx, int(min(bytes, maxAnswers))) == nil {
+// pays waits until what is to be done is paid for. Beats of leases have a pace of their own: who reads as much as it may keeps its leases all the same.
+func (c *caller) pays(ctx context.Context, pace *rate.Limiter, bytes int64) error {
+	if pace.WaitN(ctx, int(min(bytes, maxAnswers))) == nil {
 		return nil
 	}
 	if ctx.Err() != nil {

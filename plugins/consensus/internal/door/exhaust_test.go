@@ -249,7 +249,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		var stream pb.Watch_WatchClient
 		if stream, err = api.Watch(ctx); err == nil {
 			// Its error is only that the stream has ended; Recv says why.
-			_ = create(stream, ownKey)
+			_ = create(stream, fmt.Sprintf("%s/%d", ownKey, n))
 			_, err = stream.Recv()
 		}
 	}

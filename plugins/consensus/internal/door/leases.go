@@ -89,7 +89,7 @@ func (k keepingAlive) RecvMsg(message any) error {
 	case !ok || !owns(k.served, k.user, request.GetID()):
 		return errDenied
 	case k.caller != nil:
-		return k.caller.pays(k.Context(), k.served.Beat(request.GetID()))
+		return k.caller.pays(k.Context(), k.caller.beats, k.served.Beat(request.GetID()))
 	}
 	return nil
 }

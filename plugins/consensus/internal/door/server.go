@@ -40,6 +40,8 @@ type Store interface {
 	Visited(user string, request, answer any) int64
 	// HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
 	HistorySince(user string, revision int64) (read, walked int64)
+	// Changes is how many changes history has of a key of a user.
+	Changes(key []byte) int64
 	// Beat is what it counts for the pace of what is read that a lease is kept alive or told of with its keys; 0: one that is told of without them.
 	Beat(lease int64) int64
 	// ClusterUser is the user that is not bounded.
@@ -148,7 +150,7 @@ func stream(served Store) grpc.StreamServerInterceptor {
 			}
 			call = flowing{ServerStream: call, caller: own.caller}
 			if info.FullMethod == pb.Watch_Watch_FullMethodName {
-				watches := &watching{ServerStream: call, caller: own.caller, present: served.Server().KV().Rev, since: served.HistorySince}
+				watches := &watching{ServerStream: call, caller: own.caller, present: served.Server().KV().Rev, since: served.HistorySince, changes: served.Changes}
 				defer watches.end()
 				call = watches
 			}

@@ -84,7 +84,7 @@ func TestThePastIsPaid(t *testing.T) {
 			}
 			return time.Since(began).Round(100 * time.Millisecond)
 		}
-		for range 300 { // all together, as after a restart
+		for range 90 { // all together, as after a restart
 			if took := begin(1); took != 0 {
 				t.Fatalf("one of many waits for %s", took)
 			}

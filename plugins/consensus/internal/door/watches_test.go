@@ -1,6 +1,7 @@
 package door_test
 
 import (
+	"fmt"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -49,7 +50,7 @@ func TestWatchesWhoseHistoryIsGoneCount(t *testing.T) {
 	}
 	const most = 1000
 	begin := func(id int64) {
-		beginWatch(t, stream, &pb.WatchCreateRequest{Key: []byte(ownKey), StartRevision: 1, WatchId: id})
+		beginWatch(t, stream, &pb.WatchCreateRequest{Key: fmt.Appendf(nil, "%s%d", ownKey, id), StartRevision: 1, WatchId: id})
 	}
 	// await reads until it is told something of a watch; etcd repeats itself.
 	await := func(what func(*pb.WatchResponse) bool) error {

@@ -21,6 +21,9 @@ func (s *Store) Visited(user string, request, answer any) int64 {
 // Beat is what it counts for the pace of what is read that a lease is kept alive or told of with its keys; 0: one that is told of without them.
 func (s *Store) Beat(lease int64) int64 { return s.usage.Beat(lease) }
 
+// Changes is how many changes history has of a key of a user.
+func (s *Store) Changes(key []byte) int64 { return s.usage.Changes(key) }
+
 // HistorySince is how many bytes of history etcd reads for a watch of a user from a revision on; with previous values, it counts one more for each revision that etcd walks to find these.
 func (s *Store) HistorySince(user string, revision int64) (read, walked int64) {
 	if revision < s.etcd.Server.KV().FirstRev() {

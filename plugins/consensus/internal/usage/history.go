@@ -115,6 +115,14 @@ func (c *Counter) overwrites(user string, request any) (bytes int64) {
 	return bytes
 }
 
+// Changes is how many changes history has of a key of a user, or a few more.
+func (c *Counter) Changes(key []byte) int64 {
+	hash := maphash.Bytes(hashSeed, key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history.changes[0].of[hash] + c.history.changes[1].of[hash]
+}
+
 // OldHistory is the revision before which history is old: what is younger are between half of Config.History and all of it, or fewer bytes where they are many changes. 0: none is old.
 func (c *Counter) OldHistory() int64 {
 	c.mu.Lock()
