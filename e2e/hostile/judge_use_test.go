@@ -28,7 +28,7 @@ func (s *scene) use(t *testing.T, row Row) *Outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arguments, patient := map[string]string{"seconds": "3"}, attemptTimeout
+	arguments, patient := map[string]string{"seconds": "2"}, attemptTimeout
 	if soak.Enabled {
 		arguments, patient = map[string]string{"seconds": "600", "timeout": "660"}, attemptTimeout+10*time.Minute
 	}

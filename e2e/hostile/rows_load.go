@@ -63,6 +63,8 @@ var useRows = rows("Using up the store", "glutton", byStoreOutside, nil, []Row{
 	{ID: "use.watches", Attempt: "30,000 watches", Expect: notUsedUp},
 	{ID: "use.filters", Attempt: "a million filters on one watch", Expect: notUsedUp},
 	{ID: "use.past", Attempt: "watch 30 MiB of history again and again, and read none of it", Expect: notUsedUp},
+	{ID: "use.previous", Attempt: "write two keys 3,000 times, and watch that from the past with previous values, again and again", Expect: notUsedUp},
+	{ID: "use.old", Attempt: "write 60 keys 600 times, and read them as they were hundreds of times in a transaction that writes, and without, all the time", Expect: notUsedUp},
 	{ID: "use.stream", Attempt: "streamed ranges that it does not take", Expect: notUsedUp},
 	{ID: "use.rewrite", Attempt: "have 1 MiB written anew for some bytes", Expect: notUsedUp},
 	{ID: "use.applied", Attempt: "read 100 MiB, and 7 MiB all the time, in transactions that write", Expect: notUsedUp},
@@ -71,6 +73,8 @@ var useRows = rows("Using up the store", "glutton", byStoreOutside, nil, []Row{
 	{ID: "use.count", Attempt: "count 10,000 keys 372 times in a transaction that writes, or in nested ones, 32 at a time, all the time", Expect: notUsedUp},
 	{ID: "use.delete", Attempt: "write 20,000 keys, and delete them at once, all the time", Expect: notUsedUp},
 	{ID: "use.lease", Attempt: "put 20,000 keys on one lease, write them anew, and end it, all the time", Expect: notUsedUp},
+	{ID: "use.alive", Attempt: "keep a lease with 500 keys alive, and ask for it, 32 at a time, all the time", Expect: notUsedUp},
+	{ID: "use.quota", Role: "stinted", Attempt: "use up its quota, and write in the place of 3 MiB what is too much, 32 at a time, all the time", Expect: notUsedUp},
 	{
 		ID: "use.refused", Attempt: "as many calls as it may have, which never end, and 200,000 more, which may take years", Expect: notUsedUp + "; nothing is left of what was refused",
 		Growth: 128 << 10, // a server that kept something of each has some 200 MiB more

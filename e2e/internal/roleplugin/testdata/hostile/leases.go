@@ -24,7 +24,7 @@ func leases(a *attempt, e *etcd) {
 			}
 			return err
 		})
-		a.rpc("LeaseKeepAlive "+l.what, func(ctx context.Context) error { return keepAlive(ctx, e, l.id) })
+		a.rpc("LeaseKeepAlive "+l.what, func(ctx context.Context) error { return keepAlive(ctx, e, l.id, 1) })
 		a.rpc("Grant the ID of "+l.what, func(ctx context.Context) error {
 			return drop(e.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60, ID: l.id}))
 		})
@@ -67,22 +67,24 @@ func leases(a *attempt, e *etcd) {
 	})
 }
 
-func keepAlive(ctx context.Context, e *etcd, id int64) error {
+// keepAlive keeps a lease alive so many times, and reads the answers then.
+func keepAlive(ctx context.Context, e *etcd, id int64, times int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := e.LeaseKeepAlive(ctx)
-	if err != nil {
-		return err
+	for n := 0; n < times && err == nil; n++ {
+		err = stream.Send(&pb.LeaseKeepAliveRequest{ID: id})
 	}
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
-		return err
-	}
-	response, err := stream.Recv()
-	if err == nil && response.GetTTL() <= 0 {
-		return errors.New("it is as if there were none")
+	for n := 0; n < times && err == nil; n++ {
+		var response *pb.LeaseKeepAliveResponse
+		if response, err = stream.Recv(); err == nil && response.GetTTL() <= 0 {
+			return errNoLease
+		}
 	}
 	return err
 }
+
+var errNoLease = errors.New("it is as if there were none")
 
 // storeQuota fills the store with what a role may not have: 300 MiB.
 func storeQuota(a *attempt, e *etcd) {

@@ -100,6 +100,7 @@ func manifest() *rolev1.Manifest {
 		{Name: "glutton", Summary: "Takes all that there is", ConsensusUser: "glutton", Grants: []*rolev1.Grant{{Name: "limit", Parameters: map[string]string{
 			"memory": "256Mi", "processes": "128", "store-bytes": "64Mi",
 		}}}},
+		{Name: "stinted", Summary: "Has used up what it may store", ConsensusUser: "stinted", Grants: []*rolev1.Grant{grant("limit", "store-bytes", "4Mi")}},
 		{Name: "swapper", Summary: "Puts another's socket in place of its own"},
 		{Name: "lingerer", Summary: "Is removed, and stays", ConsensusUser: "lingerer"},
 		{Name: "outcast", Summary: "Loses its user, and stays", ConsensusUser: "outcast"},

@@ -17,20 +17,24 @@ import (
 
 // useAttempts use up the store, within what is the role's own.
 var useAttempts = map[string]func(*attempt){
-	"use.nested":  withStore(nestedReads),
-	"use.unread":  withStore(unreadAnswers),
-	"use.watches": withStore(manyWatches),
-	"use.filters": withStore(manyFilters),
-	"use.past":    withStore(pastWatches),
-	"use.stream":  withStore(unreadStreams),
-	"use.history": withStore(overwrite),
-	"use.rewrite": withStore(rewriteValues),
-	"use.applied": withStore(readInWrites),
-	"use.leases":  withStore(grantAndRevoke),
-	"use.lease":   withStore(fillLease),
-	"use.count":   withStore(countMany),
-	"use.delete":  withStore(deleteMany),
-	"use.refused": withStore(refusedCalls),
+	"use.nested":   withStore(nestedReads),
+	"use.unread":   withStore(unreadAnswers),
+	"use.watches":  withStore(manyWatches),
+	"use.filters":  withStore(manyFilters),
+	"use.past":     withStore(pastWatches),
+	"use.previous": withStore(previousValues),
+	"use.old":      withStore(formerRevisions),
+	"use.alive":    withStore(beatLease),
+	"use.quota":    withStore(atItsQuota),
+	"use.stream":   withStore(unreadStreams),
+	"use.history":  withStore(overwrite),
+	"use.rewrite":  withStore(rewriteValues),
+	"use.applied":  withStore(readInWrites),
+	"use.leases":   withStore(grantAndRevoke),
+	"use.lease":    withStore(fillLease),
+	"use.count":    withStore(countMany),
+	"use.delete":   withStore(deleteMany),
+	"use.refused":  withStore(refusedCalls),
 }
 
 // lasts is how long an attempt goes on.
@@ -40,6 +44,44 @@ func (a *attempt) lasts() time.Duration {
 		seconds = 3
 	}
 	return time.Duration(seconds) * time.Second
+}
+
+// pace is something that is done again and again by some workers, and how often it may be: so often at once, and then so often a second.
+type pace struct {
+	what              string
+	workers           int
+	atOnce, perSecond int64
+	once              func(context.Context) error
+}
+
+// attack does some things side by side for as long as the attempt lasts. What succeeds more often than it may has got through.
+func (a *attempt) attack(things ...pace) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
+	defer cancel()
+	began, done := time.Now(), make([]atomic.Int64, len(things))
+	var attacking sync.WaitGroup
+	for n, thing := range things {
+		for range thing.workers {
+			attacking.Go(func() {
+				for ctx.Err() == nil {
+					if thing.once(ctx) == nil {
+						done[n].Add(1)
+					}
+				}
+			})
+		}
+	}
+	attacking.Wait()
+	took := time.Since(began)
+	for n, thing := range things {
+		times := fmt.Sprintf("%d times in %.1f s", done[n].Load(), took.Seconds())
+		// A store that is started meanwhile has counted nothing yet.
+		if done[n].Load() > thing.atOnce*int64(1+a.number("kills"))+thing.perSecond*int64(took.Seconds()+1) {
+			a.try(thing.what+", "+times, nil)
+		} else {
+			a.note(thing.what, times)
+		}
+	}
 }
 
 // large puts a value of 1 MiB and returns its key.
@@ -229,75 +271,30 @@ func readInWrites(a *attempt, e *etcd) {
 		return txn
 	}
 	a.rpc("read 100 MiB in a transaction that writes", func(ctx context.Context) error { return drop(e.Txn(ctx, writing(100))) })
-	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
-	defer cancel()
-	var made atomic.Int64
-	var making sync.WaitGroup
-	for range 8 {
-		making.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := e.Txn(ctx, writing(7)); err == nil {
-					made.Add(1)
-				}
-			}
-		})
-	}
-	making.Wait()
-	a.note("read 7 MiB in transactions that write", fmt.Sprintf("%d times in %s", made.Load(), a.lasts()))
+	a.attack(pace{"read 7 MiB in a transaction that writes", 8, 75, 5, func(ctx context.Context) error { return drop(e.Txn(ctx, writing(7))) }})
 }
 
 // overwrite writes one value of 1 MiB again and again, with four writers.
 func overwrite(a *attempt, e *etcd) {
-	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
-	defer cancel()
 	value := make([]byte, 1<<20)
 	for i := range value {
 		value[i] = byte(i * 7)
 	}
-	var written atomic.Int64
-	var writing sync.WaitGroup
-	began := time.Now()
-	for range 4 {
-		writing.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := e.Put(ctx, &pb.PutRequest{Key: []byte(a.prefix() + "large"), Value: value}); err == nil {
-					written.Add(1)
-				}
-			}
-		})
-	}
-	writing.Wait()
-	what := fmt.Sprintf("overwrite 1 MiB (%d times in %s)", written.Load(), time.Since(began).Round(time.Second))
-	// What comes at once, and what comes in the time.
-	if written.Load() > 70+5*int64(time.Since(began).Seconds()) {
-		a.try(what, nil)
-		return
-	}
-	a.note(what, "the others had to wait")
+	a.attack(pace{"overwrite 1 MiB", 4, 70, 5, func(ctx context.Context) error {
+		return drop(e.Put(ctx, &pb.PutRequest{Key: []byte(a.prefix() + "large"), Value: value}))
+	}})
 }
 
-// grantAndRevoke has many leases, and takes and gives back one all the time.
+// grantAndRevoke takes and gives back leases all the time, many at once, and lists them.
 func grantAndRevoke(a *attempt, e *etcd) {
-	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
-	defer cancel()
-	var loops atomic.Int64
-	var looping sync.WaitGroup
-	for range 200 {
-		looping.Go(func() {
-			for ctx.Err() == nil {
-				granted, err := e.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
-				if err == nil {
-					_, err = e.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: granted.GetID()})
-				}
-				if err == nil {
-					_, err = e.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
-				}
-				if err == nil {
-					loops.Add(1)
-				}
-			}
-		})
-	}
-	looping.Wait()
-	a.note("grant, revoke and list leases", fmt.Sprintf("%d times in %s", loops.Load(), a.lasts()))
+	a.attack(pace{"grant, revoke and list leases", 200, 1100, 70, func(ctx context.Context) error {
+		granted, err := e.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
+		if err == nil {
+			_, err = e.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: granted.GetID()})
+		}
+		if err == nil {
+			_, err = e.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+		}
+		return err
+	}})
 }

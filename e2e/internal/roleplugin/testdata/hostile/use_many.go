@@ -44,11 +44,16 @@ func nestedOp(txn *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: txn}}
 }
 
-// insist makes a call until it is not refused any more, for half a minute at most: who has written too fast has to wait.
+// atQuota reports whether a write was refused since its user has as much as it may.
+func atQuota(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "bytes in the store")
+}
+
+// insist makes a call until it is not refused any more, for half a minute at most: who has written too fast has to wait, but not who has as much as it may.
 func insist(call func(context.Context) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for err = call(ctx); err != nil && status.Code(err) != codes.NotFound && ctx.Err() == nil; err = call(ctx) {
+	for err = call(ctx); err != nil && status.Code(err) != codes.NotFound && !atQuota(err) && ctx.Err() == nil; err = call(ctx) {
 	}
 	return err
 }

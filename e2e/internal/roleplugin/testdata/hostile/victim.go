@@ -28,8 +28,9 @@ type victimState struct {
 	acknowledged int
 	broken       string
 	refusals     int
-	// slowest is how long the slowest write took since the test last asked.
+	// slowest is how long the slowest write took since the test last asked, with its tries that failed, and began when the one under way was begun; zero: none is.
 	slowest time.Duration
+	began   time.Time
 	// visitors are user IDs that came to its door.
 	visitors     []string
 	lease, empty int64
@@ -92,14 +93,16 @@ func (r *runner) write() {
 		for {
 			r.state.mu.Lock()
 			n := r.state.acknowledged
+			if r.state.began.IsZero() {
+				r.state.began = time.Now()
+			}
 			r.state.mu.Unlock()
-			began := time.Now()
 			// For as long as it takes: a write that a busy machine answers late was not refused, and that one is answered at all the test finds out.
 			_, err := e.Put(context.Background(), &pb.PutRequest{Key: fmt.Appendf(nil, "%sn/%d", victims, n), Value: []byte(strconv.Itoa(n))})
 			r.state.mu.Lock()
-			r.state.slowest = max(r.state.slowest, time.Since(began))
 			if err == nil {
 				r.state.acknowledged++
+				r.state.slowest, r.state.began = max(r.state.slowest, time.Since(r.state.began)), time.Time{}
 			} else {
 				r.state.refusals++
 				r.state.broken = say(err)
@@ -143,6 +146,9 @@ var victimOrders = map[string]func(*attempt){
 		a.result.Values["lease"], a.result.Values["empty"] = strconv.FormatInt(s.lease, 10), strconv.FormatInt(s.empty, 10)
 		a.result.Values["acknowledged"], a.result.Values["broken"] = strconv.Itoa(s.acknowledged), s.broken
 		a.result.Values["refusals"] = strconv.Itoa(s.refusals)
+		if !s.began.IsZero() {
+			s.slowest = max(s.slowest, time.Since(s.began))
+		}
 		a.result.Values["slowest"], s.slowest = s.slowest.Round(time.Millisecond).String(), 0
 		a.result.Values["pid"] = strconv.Itoa(os.Getpid())
 		a.result.Values["runtime"], a.result.Values["data"] = a.start.GetRuntimeDirectory(), a.start.GetDataDirectory()
