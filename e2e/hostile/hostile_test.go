@@ -80,7 +80,7 @@ func (s *scene) perform(t *testing.T, done func(Row, *Outcome)) {
 		perform func(*testing.T, Row) *Outcome
 	}{
 		{keyRows, s.plain}, {socketRows, s.plain}, {fileRows, s.plain}, {processRows, s.plain}, {hostRows, s.plain}, {binaryRows, s.plain},
-		{kernelRows, s.plain}, {lieRows, s.lie}, {exhaustRows, s.exhaust}, {useRows, s.use}, {outliveRows, s.outlive}, {diskRows, s.fill},
+		{kernelRows, s.plain}, {lieRows, s.lie}, {exhaustRows, s.exhaust}, {useRows, s.use}, {clusterRows, s.besiege}, {outliveRows, s.outlive}, {diskRows, s.fill},
 	} {
 		for _, row := range group.rows {
 			if !chosen(row) {

@@ -64,6 +64,8 @@ func (s *scene) lie(t *testing.T, row Row) *Outcome {
 			o.escape("its log cannot be read: %s", shorten(result.Stderr))
 		}
 		s.boundedLog(o, row.Role)
+	case row.ID == "st-flood" || row.ID == "st-large":
+		s.published(t, o, row.Role, row.ID == "st-flood")
 	case strings.HasPrefix(row.ID, "mt-"):
 		s.scrape(t, o, row.Role)
 	}

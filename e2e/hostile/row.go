@@ -19,9 +19,11 @@ const (
 	byFiles        = "by the files, which are as before, and by what the role was answered"
 	byCore         = "from outside: the same core, Home, answers at once; the victim works on"
 	byMetrics      = "from outside: the node's metrics are read while it lies, and are whole and right but for its own"
+	byPublished    = byCore + "; by what the cluster shows of the node"
 	byStore        = "by when its last write to the store was acknowledged; from outside: the processes that there are"
 	byStoreOutside = "from outside: the store's process, its memory, and what the victim has written meanwhile"
 	byOutside      = "from outside: the processes that there are"
+	byCluster      = "by what the attackers and another operator were answered; from outside: the curator's process and its memory"
 )
 
 // Row is one row of the table: one way to attack, in as many concrete tries as there are.
@@ -32,7 +34,7 @@ type Row struct {
 	Attempt, Expect string
 	// Judged is how that is found out.
 	Judged string
-	// Role performs the attempt.
+	// Role performs the attempt; empty: the test does, as somebody outside of the cluster.
 	Role string
 	// Needs are the parts of the sandbox without which the row is not asserted.
 	Needs []string
@@ -43,7 +45,7 @@ type Row struct {
 // Rows are all rows, in the order in which they are shown.
 func Rows() []Row {
 	var all []Row
-	for _, group := range [][]Row{keyRows, socketRows, fileRows, processRows, hostRows, binaryRows, kernelRows, lieRows, exhaustRows, useRows, outliveRows, diskRows} {
+	for _, group := range [][]Row{keyRows, socketRows, fileRows, processRows, hostRows, binaryRows, kernelRows, lieRows, exhaustRows, useRows, clusterRows, outliveRows, diskRows} {
 		all = append(all, group...)
 	}
 	return all

@@ -15,8 +15,8 @@ var lieRows = liars([]Row{
 	{ID: "hs-hole", Attempt: "a role socket that never answers", Expect: "Failed or Backoff"},
 	{ID: "rp-start", Attempt: "no answer to Start", Expect: "Failed or Backoff"},
 	{ID: "rp-problems", Attempt: "a refusal of 800 kB, with escapes", Expect: "Failed or Backoff"},
-	{ID: "st-flood", Attempt: "status messages as fast as they go", Expect: "the core takes note of a few"},
-	{ID: "st-large", Attempt: "the largest permitted values as fast as they go", Expect: "the core takes note of a few"},
+	{ID: "st-flood", Attempt: "status messages as fast as they go, each with endpoints and values of 28 KiB that are others", Expect: "the core takes note of a few; the cluster shows what fits of what the node publishes", Judged: byPublished},
+	{ID: "st-large", Attempt: "the largest permitted endpoints and values as fast as they go", Expect: "the core takes note of a few; the cluster shows none of its values, and what others publish", Judged: byPublished},
 	{ID: "st-huge", Attempt: "a reason of 32 MiB", Expect: "Failed or Backoff"},
 	{ID: "st-many", Attempt: "10,000 endpoints and values", Expect: "Failed or Backoff"},
 	{ID: "st-other", Attempt: "the status of another role", Expect: "Failed or Backoff; the other is Ready"},
@@ -79,6 +79,15 @@ var useRows = rows("Using up the store", "glutton", byStoreOutside, nil, []Row{
 		ID: "use.refused", Attempt: "as many calls as it may have, which never end, and 200,000 more, which may take years", Expect: notUsedUp + "; nothing is left of what was refused",
 		Growth: 128 << 10, // a server that kept something of each has some 200 MiB more
 	},
+})
+
+const clusterServed = "another operator's changes are made meanwhile; the curator is the same process with less than half of its memory, and the node is heard"
+
+// clusterRows are performed by callers from outside, and by no role.
+var clusterRows = rows("Using up the cluster", "", byCluster, nil, []Row{
+	{ID: "cluster.strangers", Attempt: "64 connections with keys that nobody knows, with 64 calls each, half of which never end", Expect: "refused; " + clusterServed},
+	{ID: "cluster.operator", Attempt: "an operator who changes labels and a role of a node, whose record has 200 KiB, all the time", Expect: "made to wait; " + clusterServed},
+	{ID: "cluster.audit", Attempt: "a viewer who reads and is refused 200 times", Expect: "what it did first is in the audit log, and few of its calls have entries of their own; " + clusterServed},
 })
 
 var outliveRows = rows("Outliving its stop", "stubborn", byOutside, nil, []Row{

@@ -129,7 +129,7 @@ func (s *scene) start(t *testing.T) {
 	for _, row := range append([]Row{{Role: "victim"}}, Rows()...) {
 		if row.Role == row.ID {
 			liars = append(liars, row.Role)
-		} else if !slices.Contains(orderly, row.Role) {
+		} else if row.Role != "" && !slices.Contains(orderly, row.Role) {
 			orderly = append(orderly, row.Role)
 		}
 	}

@@ -72,6 +72,22 @@ func flooding(make func(*plugin, int) *rolev1.WatchResponse) func(*plugin, grpc.
 	}
 }
 
+// values and endpoints are so many of the largest that there may be, others each time.
+func values(count, n int) map[string]string {
+	all := make(map[string]string)
+	for i := range count {
+		all[fmt.Sprint(i)] = strings.Repeat(string(rune('a'+n%26)), 4096)
+	}
+	return all
+}
+
+func endpoints(count, n int) (all []*rolev1.Endpoint) {
+	for i := range count {
+		all = append(all, &rolev1.Endpoint{Name: fmt.Sprint(i), Address: strings.Repeat(string(rune('a'+n%26)), 512)})
+	}
+	return all
+}
+
 var lies = []lie{
 	{role: "hs-binary", summary: "Prints bytes", handshake: func(string) { _, _ = os.Stdout.Write(append(bytes.Repeat([]byte{0, 0xff, '|'}, 1000), '\n')) }},
 	{role: "hs-endless", summary: "Prints a line that has no end", handshake: func(string) {
@@ -115,15 +131,14 @@ var lies = []lie{
 		s := p.status()
 		s.State = rolev1.RoleState(2 + n%2)
 		s.Reason = fmt.Sprint(n)
-		s.Values = map[string]string{"n": fmt.Sprint(n)}
+		s.Values = values(5, n)
+		s.Endpoints = endpoints(16, n)
 		return s
 	})},
-	{role: "st-large", summary: "States 32 values of 4 KiB over and over", watch: flooding(func(p *plugin, n int) *rolev1.WatchResponse {
+	{role: "st-large", summary: "States 32 endpoints of 512 bytes and 32 values of 4 KiB over and over", watch: flooding(func(p *plugin, n int) *rolev1.WatchResponse {
 		s := p.status()
-		s.Values = make(map[string]string)
-		for i := range 32 {
-			s.Values[fmt.Sprint(i)] = strings.Repeat(string(rune('a'+n%26)), 4096)
-		}
+		s.Values = values(32, n)
+		s.Endpoints = endpoints(32, n)
 		return s
 	})},
 	{role: "st-huge", summary: "States a reason of 32 MiB", watch: flooding(func(p *plugin, _ int) *rolev1.WatchResponse {
