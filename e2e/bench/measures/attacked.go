@@ -13,7 +13,7 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// attacked compares how long the writes of a role take while another one uses the store as much as it gets, with how long they take without.
+// attacked compares how long the writes of a role take while another one uses the store, or what it may publish, as much as it gets, with how long they take without.
 func (b *Bed) attacked(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	warm, count := b.count(1, 20)
 	slice := b.lasting(2 * time.Second)
@@ -40,7 +40,7 @@ func (b *Bed) attacked(ctx context.Context, say func(string, ...any)) (results [
 		answer, err := load.Ask(ctx, caller, victim, load.Request{Operation: load.Put, InFlight: 1, Duration: slice})
 		return milliseconds(answer.P99), err
 	}
-	for _, attack := range []string{"reads", "history", "leases"} {
+	for _, attack := range []string{"reads", "history", "leases", "published"} {
 		say("%s: %d pairs of %s each", attack, count, slice)
 		pairs, err := bench.Interleave(ctx, warm, count, func(ctx context.Context) (took float64, err error) {
 			err = during(ctx, caller, attacker+attack, func() error {
@@ -53,7 +53,7 @@ func (b *Bed) attacked(ctx context.Context, say func(string, ...any)) (results [
 			return results, fmt.Errorf("%s: %w", attack, err)
 		}
 		results = append(results, bench.OfPairs(bench.Result{
-			Name: "put of another role, p99, " + attack, What: "how long 99 % of the puts of a role took at most while another role attacked the store", Against: "the same without the attack", Unit: "ms",
+			Name: "put of another role, p99, " + attack, What: "how long 99 % of the puts of a role took at most while another role attacked the store or the directory", Against: "the same without the attack", Unit: "ms",
 			Notes: []string{fmt.Sprintf("slices of %s with one put in flight, one member, on one machine", slice)},
 		}, bench.MedianRatio, bench.AtMost(2), pairs))
 	}

@@ -152,7 +152,7 @@ func All(bed *Bed) []bench.Measure {
 		{Name: "memory", What: "many roles that do nothing", Run: bed.memory},
 		{Name: "host-call", What: "a call of a role to its host", Run: bed.hostCall},
 		{Name: "store", What: "the confined client of a role", Run: bed.store},
-		{Name: "attacked", What: "the writes of a role while another one attacks the store", Run: bed.attacked},
+		{Name: "attacked", What: "the writes of a role while another one attacks the store or the directory", Run: bed.attacked},
 		{Name: "restart", What: "exec of reeved to Home, consensus and curator Ready", Run: bed.restart},
 		{Name: "sealed", What: "exec of reeved to Home with a sealed volume, beside a plain one", Run: bed.sealed},
 		{Name: "unseal", What: "a TPM gives the volume's keys back, and the volume is opened", Run: bed.unseal},
