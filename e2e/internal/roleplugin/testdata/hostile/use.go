@@ -75,8 +75,7 @@ func (a *attempt) attack(things ...pace) {
 	took := time.Since(began)
 	for n, thing := range things {
 		times := fmt.Sprintf("%d times in %.1f s", done[n].Load(), took.Seconds())
-		// A store that is started meanwhile has counted nothing yet.
-		if done[n].Load() > thing.atOnce*int64(1+a.number("kills"))+thing.perSecond*int64(took.Seconds()+1) {
+		if done[n].Load() > thing.atOnce+thing.perSecond*int64(took.Seconds()+1) {
 			a.try(thing.what+", "+times, nil)
 		} else {
 			a.note(thing.what, times)
