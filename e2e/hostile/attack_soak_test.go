@@ -143,8 +143,8 @@ func attack(t *testing.T, all []*attacked, killed *attacked, row Row, seconds in
 		}
 		attacking.Go(func() {
 			got, err := one.await(row.Role, name, one.pidOf(row.Role), time.Duration(seconds)*time.Second+attemptTimeout)
-			if err != nil {
-				t.Errorf("the attack on %s: %v", one.node, err)
+			if err != nil || got.Values["works"] != "yes" {
+				t.Errorf("the attack on %s was not made: %v %v", one.node, err, got.Values)
 			}
 			for _, try := range got.Tries {
 				switch {

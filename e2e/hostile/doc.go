@@ -8,6 +8,9 @@
 // As root no row may escape, and the gate runs only that; soak runs the ordinary user too. As an ordinary user all roles share a user ID, and some parts of the sandbox cannot be enforced; the node's status lists them.
 // Rows that need one of these are shown as not asserted, with what happened.
 //
+// A role that uses something up gets so much at once, and so much in a time: a row counts what it got, and more is an escape, however busy the machine is. How long the victim waited meanwhile is told, and
+// TestStoreUnderAttack judges it in soak. Some rows are performed by the test itself, as somebody outside of the cluster.
+//
 // HOSTILE_ROWS, a regular expression for the IDs of rows, has single rows performed; the table of the last whole run is then left as it is. A process beside the
 // test, the guard, stops the nodes and removes the files of a test that was ended before it could: by the time-out of go test, or killed.
 //

@@ -130,13 +130,21 @@ func (b *siege) serve(ctx, attacking context.Context, other clusterv1.Management
 	o := &Outcome{}
 	var slowest time.Duration
 	made := 0
-	for under := true; under; made++ {
+	for under := true; under; {
 		under = attacking.Err() == nil
 		began := time.Now()
-		if _, err := other.SetLabels(ctx, &clusterv1.SetLabelsRequest{NodeId: b.node, Labels: map[string]string{"other": fmt.Sprint(made)}}); err != nil {
+		var err error
+		for { // a busy machine may have the curator ask for another try
+			_, err = other.SetLabels(ctx, &clusterv1.SetLabelsRequest{NodeId: b.node, Labels: map[string]string{"other": fmt.Sprint(made)}})
+			if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+				break
+			}
+		}
+		if err != nil {
 			o.escape("change %d of another operator was refused: %v", made+1, err)
 			break
 		}
+		made++
 		slowest = max(slowest, time.Since(began))
 	}
 	o.Note = fmt.Sprintf("another operator made %d changes, the slowest of which took %s", made, slowest.Round(time.Millisecond))

@@ -270,7 +270,7 @@ func readInWrites(a *attempt, e *etcd) {
 		return txn
 	}
 	a.rpc("read 100 MiB in a transaction that writes", func(ctx context.Context) error { return drop(e.Txn(ctx, writing(100))) })
-	a.attack(pace{"read 7 MiB in a transaction that writes", 8, 75, 5, func(ctx context.Context) error { return drop(e.Txn(ctx, writing(7))) }})
+	a.attack(pace{"read 7 MiB in a transaction that writes", 8, 20, 10, func(ctx context.Context) error { return drop(e.Txn(ctx, writing(7))) }})
 }
 
 // overwrite writes one value of 1 MiB again and again, with four writers.

@@ -90,6 +90,6 @@ func formerRevisions(a *attempt, e *etcd) {
 	const most, some, few = 360, 100, 16
 	a.rpc(fmt.Sprintf("a put and %d ranges at a former revision in one transaction", most), func(ctx context.Context) error { return drop(e.Txn(ctx, writing(most))) })
 	a.attack(on,
-		pace{fmt.Sprintf("a put and %d ranges at a former revision", some), 16, 130, 8, func(ctx context.Context) error { return drop(e.Txn(ctx, writing(some))) }},
-		pace{fmt.Sprintf("%d ranges at a former revision", few), 16, 200, 100, func(ctx context.Context) error { return drop(e.Txn(ctx, counts(few))) }})
+		pace{fmt.Sprintf("a put and %d ranges at a former revision", some), 16, 130, 16, func(ctx context.Context) error { return drop(e.Txn(ctx, writing(some))) }},
+		pace{fmt.Sprintf("%d ranges at a former revision", few), 16, 200, 120, func(ctx context.Context) error { return drop(e.Txn(ctx, counts(few))) }})
 }
