@@ -165,7 +165,7 @@ run-system: build test-programs ahead $(GOTESTSUM)
 .PHONY: test-programs
 test-programs: ## build what tests need beside the programs
 	@mkdir -p bin/test bin/failpoints/plugins
-	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate
+	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate ./plugins/curator/cmd/testcurator
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
 

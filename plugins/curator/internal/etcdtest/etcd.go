@@ -1,5 +1,5 @@
 // Package etcdtest runs a real etcd in the process of a test: one member on Unix sockets, without authentication. It owns the server and its
-// directory until Stop. Only tests import it.
+// directory until Stop. Only tests, and programs for tests, import it.
 package etcdtest
 
 import (
@@ -101,11 +101,16 @@ func (e *Etcd) Stop() error {
 	return os.RemoveAll(e.directory)
 }
 
+// Dial returns a client that sees all keys.
+func (e *Etcd) Dial() (*clientv3.Client, error) {
+	address := e.address("c")
+	return clientv3.New(clientv3.Config{Endpoints: []string{address.String()}, Logger: zap.NewNop(), DialTimeout: startWithin})
+}
+
 // Raw returns a client that sees all keys. It is closed at the end of the test.
 func (e *Etcd) Raw(t testing.TB) *clientv3.Client {
 	t.Helper()
-	address := e.address("c")
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address.String()}, Logger: zap.NewNop(), DialTimeout: startWithin})
+	client, err := e.Dial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +134,11 @@ func (e *Etcd) NewPrefix() string { return fmt.Sprintf("/reeve/users/curator-%d/
 // Client returns a client that sees the keys below prefix from the root, as a role's client does. It is closed at the end of the test.
 func (e *Etcd) Client(t testing.TB, prefix string) *clientv3.Client {
 	t.Helper()
-	raw := e.Raw(t)
+	return Below(e.Raw(t), prefix)
+}
+
+// Below returns a client that sees the keys below prefix from the root. It ends with raw.
+func Below(raw *clientv3.Client, prefix string) *clientv3.Client {
 	client := clientv3.NewCtxClient(raw.Ctx())
 	client.KV = namespace.NewKV(raw.KV, prefix)
 	client.Watcher = namespace.NewWatcher(raw.Watcher, prefix)
