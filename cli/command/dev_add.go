@@ -42,7 +42,7 @@ func (f *fleet) add(ctx context.Context, numbers []int) error {
 
 // tickets has the cluster make a ticket for each of some nodes, and lets their roles hostsfile keep the files of the nodes.
 func (f *fleet) tickets(ctx context.Context, numbers []int) ([]string, error) {
-	cluster, err := target.Open(ctx, target.Options{Dir: f.first.Path})
+	cluster, err := target.Open(ctx, target.Options{Dir: f.first.Path, Now: f.c.Now})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (f *fleet) freePeerPort(ctx context.Context) error {
 	if err != nil || listen == "" {
 		return err
 	}
-	cluster, err := target.Open(ctx, target.Options{Dir: f.first.Path})
+	cluster, err := target.Open(ctx, target.Options{Dir: f.first.Path, Now: f.c.Now})
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func (f *fleet) start(ctx context.Context, directory *dev.Directory) error {
 	case err == nil:
 		_ = conn.Close()
 		say(fmt.Sprintf("A node runs in %s already (process %d).", shown, pid))
-		follower, err := dev.Follow(directory, nil, func(string) {}, say)
+		follower, err := dev.Follow(directory, nil, f.c.Now, func(string) {}, say)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (f *fleet) start(ctx context.Context, directory *dev.Directory) error {
 	}
 	node := &fleetNode{directory: directory, daemon: daemon, pid: daemon.PID()}
 	say(fmt.Sprintf("Starting a node in %s (process %d; its log is %s).", shown, daemon.PID(), directory.LogFile()))
-	if node.follower, err = dev.Follow(directory, daemon, say, say); err != nil {
+	if node.follower, err = dev.Follow(directory, daemon, f.c.Now, say, say); err != nil {
 		stopErr := stopDaemon(daemon)
 		daemon.Release()
 		if stopErr == nil {

@@ -23,15 +23,14 @@ import (
 	"github.com/reeveproject/reeve/cli/command"
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/dev"
-	"github.com/reeveproject/reeve/cli/internal/fakecluster"
+	"github.com/reeveproject/reeve/cli/internal/testcluster"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(withoutLeaks{m}, map[string]func(){
 		"reeve":  reeve,
-		"reeved": func() { os.Exit(fakecluster.Reeved(os.Args[1:])) },
+		"reeved": func() { os.Exit(fakeReeved(os.Args[1:])) },
 		// The suite itself is tested where it is made.
 		"reeve-conformance": func() { os.Exit(fakeSuite(os.Args[1:])) },
 	})
@@ -41,8 +40,17 @@ func TestMain(m *testing.M) {
 type withoutLeaks struct{ m *testing.M }
 
 func (w withoutLeaks) Run() int {
+	stop, err := testcluster.Serve()
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := w.m.Run()
-	err := goleak.Find()
+	if err := stop(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	err = goleak.Find()
 	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); { // a busy machine is slow to end them
 		err = goleak.Find()
 	}
@@ -56,12 +64,12 @@ func (w withoutLeaks) Run() int {
 // scriptTime is the time of a script: that of the cluster, and as long after it as `fake clock` says.
 func scriptTime(clock string) time.Time {
 	later, _ := time.ParseDuration(clock)
-	return fakecluster.Began.Add(90*time.Second + later)
+	return began.Add(90*time.Second + later)
 }
 
 // reeve is the program under test, at a time that stands still.
 func reeve() {
-	if err := fakecluster.EndWithTest(); err != nil {
+	if err := endWithTest(); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -147,11 +155,17 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// The nodes of a script: the IDs come of the keys, which come of the numbers.
 const (
-	nodeA = "reeve-aaaa0000000000000000000000000000"
-	nodeB = "reeve-aabb0000000000000000000000000000"
-	nodeX = "reeve-cccc0000000000000000000000000000"
+	numberA, nodeA = 3674, "reeve-aaaa019b41b997a989124c9c5f73b139"
+	numberB, nodeB = 10088, "reeve-aabb6ba16a04318881e02c86924a034e"
+	numberX, nodeX = 41180, "reeve-cccceaaaea30ea4277c019d89c6f417f"
+	// The newcomer has no ID before the script says that it comes.
+	numberNew = 290
 )
+
+// clusterID is the ID of the cluster.
+const clusterID = "5f0c5f0c5f0c5f0c5f0c5f0c5f0c5f0c"
 
 type clusterKey struct{}
 
@@ -161,53 +175,47 @@ func setup(env *testscript.Env, place string) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := fakecluster.New(public)
+	request := &clusterv1.BootstrapRequest{
+		ClusterId: clusterID, OwnerPublicKey: public, Labels: map[string]string{"zone": "a"}, Plugins: catalog("consensus", "curator", "hostsfile", "lighthouse"),
+		Roles: []*clusterv1.RoleAssignment{{Role: "consensus"}, {Role: "curator"}, {Role: "hostsfile"}},
+	}
+	a, b, x := newNode(numberA), newNode(numberB), newNode(numberX)
+	cluster, err := newCluster(request, owner, "", a, b, x)
 	if err != nil {
 		return err
 	}
-	env.Defer(cluster.Close)
+	env.Defer(func() {
+		if err := cluster.end(); err != nil {
+			panic(err)
+		}
+	})
 	// Closed before the cluster: nothing of the script runs on, whether it succeeds, fails or is killed.
-	lifeline, err := fakecluster.HoldPrograms(filepath.Join(place, "lifeline"))
+	lifeline, err := holdPrograms(filepath.Join(place, "lifeline"))
 	if err != nil {
 		return err
 	}
-	env.Defer(lifeline.Close)
-	env.Setenv(fakecluster.LifelineVariable, filepath.Join(place, "lifeline"))
+	env.Defer(lifeline.end)
+	env.Setenv(lifelineVariable, filepath.Join(place, "lifeline"))
+	env.Setenv(testcluster.Variable, os.Getenv(testcluster.Variable))
 	env.Values[clusterKey{}] = cluster
-	env.Values[workersKey{}] = make(map[string]*fakecluster.Worker)
+	env.Values[workersKey{}] = make(map[string]*worker)
 	der, err := x509.MarshalPKCS8PrivateKey(owner)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(env.WorkDir, "d")
 	err = errors.Join(
-		cluster.AddNode(nodeA, nodeA), cluster.AddNode(nodeB, nodeB), cluster.AddNode(nodeX, nodeA),
+		cluster.serveNode(a, a), cluster.serveNode(b, b), cluster.serveNode(x, a),
 		os.Mkdir(dir, 0o755),
 		os.Symlink(place, filepath.Join(dir, "run")),
 		os.WriteFile(filepath.Join(dir, "owner.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600),
-		os.WriteFile(filepath.Join(dir, "ca.pem"), cluster.CA(), 0o644),
-		cluster.ServeLocal(filepath.Join(place, "node.sock")),
+		os.WriteFile(filepath.Join(dir, "ca.pem"), cluster.CAPEM(), 0o644),
+		cluster.serveLocal(filepath.Join(place, "node.sock")),
 	)
 	env.Setenv("CURATOR", cluster.Curator())
 	for variable, id := range map[string]string{"NODE_A": nodeA, "NODE_B": nodeB, "NODE_C": nodeX} {
 		env.Setenv(variable, id)
 	}
 	// An archive that takes several messages.
-	err = errors.Join(err, os.WriteFile(filepath.Join(env.WorkDir, "big.tar"), bytes.Repeat([]byte("what an archive is like\n"), 50_000), 0o644))
-	for _, name := range []string{"consensus", "hostsfile", "lighthouse"} {
-		cluster.AddPlugin(plugin(name))
-	}
-	for _, role := range []string{"consensus", "hostsfile"} {
-		if assignErr := cluster.Assign(nodeA, role, ""); assignErr != nil {
-			err = errors.Join(err, assignErr)
-		}
-	}
-	return err
-}
-
-func plugin(name string) *clusterv1.PluginRecord {
-	return &clusterv1.PluginRecord{
-		Name: name, Version: "0.1.0", Generation: 1, Digests: map[string]string{"linux/amd64": "sha256:00"},
-		Manifest: &rolev1.Manifest{Name: name, Version: "0.1.0", Roles: []*rolev1.RoleManifest{{Name: name, Summary: "The role " + name}}},
-	}
+	return errors.Join(err, os.WriteFile(filepath.Join(env.WorkDir, "big.tar"), bytes.Repeat([]byte("what an archive is like\n"), 50_000), 0o644))
 }

@@ -2,7 +2,6 @@ package command_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -18,10 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/reeveproject/reeve/cli/internal/fakecluster"
+	"github.com/reeveproject/reeve/cli/internal/testcluster"
 	"github.com/reeveproject/reeve/cli/recovery"
 	"github.com/reeveproject/reeve/cli/target"
-	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -49,7 +47,6 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //
 //	fake outcome ROLE STATE[/PID][:REASON]...   what becomes of a role when it is assigned
 //	fake report ROLE STATE                what the first node says of a role
-//	fake watched                          wait until somebody watches a node
 //	fake membership STATE REASON
 //	fake curator stop|start
 //	fake clock DURATION                   the time of the cluster and of reeve, after the usual one
@@ -65,11 +62,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake rolled-back ROLE VERSION REASON  the first node runs another version than the catalog's
 //	fake volume KIND[/SEALER] STATE PROBLEM [FILE]  the volume of the first node; FILE has its recovery key
 //	fake damage-recovery                  a bit of the recovery file flips
-//	fake refused COUNT                    somebody unknown has called, and so often again
 //	fake newcomer ROLE...                 a machine registers that asks for roles; $NEWCOMER is its ID
-//	fake state NODE STATE                 the state of a node
-//	fake step NODE MEMBER STEP [stuck]    what the store does for a node; the member may be -
-//	fake problem NODE TEXT                what is wrong with a node
+//	fake twin NODE                        another machine calls with the key of a node
 //	fake stale NODE                       the heartbeat of a node is not fresh
 //	fake kubernetes                       the catalog has the plugin kubernetes
 //	fake worker NODE STATE[:REASON] [unserved|as=NODE|lacks=WHAT:REMEDY|image=NAME|refuses=TEXT]...  a node runs kubernetes-worker
@@ -77,7 +71,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake controller NODE STATE URL        a node runs kubernetes-controller
 //	fake pki NODE                         a node runs kubernetes-pki
 func fake(ts *testscript.TestScript, _ bool, args []string) {
-	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
+	cluster := ts.Value(clusterKey{}).(*cluster)
 	var err error
 	switch args[0] {
 	case "outcome":
@@ -88,53 +82,43 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 			pid, _ := strconv.ParseInt(process, 10, 64)
 			states = append(states, &clusterv1.InstanceStatus{State: instanceState(name), Reason: reason, Pid: pid})
 		}
-		cluster.Outcome(args[1], states...)
+		cluster.update(func() { cluster.outcomes[args[1]] = states })
 	case "report":
-		err = cluster.Report(nodeA, args[1], &clusterv1.InstanceStatus{State: instanceState(args[2])})
-	case "watched":
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		err = cluster.UntilWatched(ctx)
+		err = cluster.report(nodeA, args[1], &clusterv1.InstanceStatus{State: instanceState(args[2])})
 	case "membership":
 		state := hostv1.MembershipState_value["MEMBERSHIP_STATE_"+strings.ToUpper(args[1])]
-		cluster.SetMembership(hostv1.MembershipState(state), args[2])
+		cluster.setMembership(hostv1.MembershipState(state), args[2])
 	case "curator":
 		switch args[1] {
 		case "stop":
-			cluster.StopCurator()
+			// Locked, so that no node waits for the curator meanwhile, with the cluster locked.
+			cluster.update(func() { err = cluster.StopCurator() })
 		default:
-			err = cluster.StartCurator()
+			err = cluster.restartCurator()
 			ts.Setenv("CURATOR", cluster.Curator())
 		}
 	case "clock":
 		ts.Setenv("CLOCK", args[1])
-		cluster.SetClock(scriptTime(args[1]))
+		err = cluster.SetClock(scriptTime(args[1]))
 	case "calls":
 		var count int
 		count, err = strconv.Atoi(args[1])
-		for range count {
-			cluster.Call("GetClusterInfo")
+		for ; err == nil && count > 0; count-- {
+			_, err = cluster.owner.GetClusterInfo(context.Background(), &clusterv1.GetClusterInfoRequest{})
 		}
-	case "refused":
-		var count uint64
-		count, err = strconv.ParseUint(args[1], 10, 64)
-		cluster.Refuse(count)
 	case "volume":
 		err = fakeVolume(ts, cluster, args)
 	case "damage-recovery":
-		cluster.DamageRecovery()
+		cluster.damageRecovery()
 	case "newcomer":
-		key := ed25519.PublicKey(bytes.Repeat([]byte{0xde}, ed25519.PublicKeySize))
-		ts.Setenv("NEWCOMER", identity.NodeID(key))
-		cluster.Newcomer(key, "192.0.2.20:40000", map[string]string{"rack": "7"}, args[1:]...)
-	case "state":
-		state := clusterv1.NodeState(clusterv1.NodeState_value["NODE_STATE_"+strings.ToUpper(args[2])])
-		err = cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Record.State = state })
-	case "step":
-		step := &clusterv1.StoreMembership{MemberId: strings.Trim(args[2], "-"), Step: args[3], Stuck: len(args) > 4}
-		err = cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Store = step })
-	case "problem":
-		err = cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Problem = args[2] })
+		var id string
+		id, err = cluster.newcomer(args[1:]...)
+		ts.Setenv("NEWCOMER", id)
+	case "twin":
+		var twin *node
+		if twin, err = cluster.find(args[1]); err == nil {
+			_ = twin.CallAsTwin(context.Background())
+		}
 	case "kubernetes", "worker", "loaded", "controller", "pki", "stale":
 		err = fakeKubernetes(ts, cluster, args)
 	default:
@@ -143,8 +127,44 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
+// restartCurator starts the curator again, and returns when it has heard from the nodes.
+func (c *cluster) restartCurator() error {
+	if err := c.StartCurator(); err != nil {
+		return err
+	}
+	for _, one := range c.nodes {
+		if err := c.change(one.ID, func(*node) {}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newcomer has a machine register that nobody has approved, and returns its ID.
+func (c *cluster) newcomer(roles ...string) (string, error) {
+	ctx, machine := context.Background(), testcluster.NewNode(numberNew)
+	with, err := c.owner.CreateTicket(ctx, &clusterv1.CreateTicketRequest{Labels: map[string]string{"rack": "7"}})
+	if err != nil {
+		return "", err
+	}
+	conn, err := c.Dial(machine.Key)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	request := &clusterv1.RegisterRequest{
+		TicketId: with.GetText().GetTicketId(), TicketSecret: with.GetText().GetSecret(), JoinPublicKey: testcluster.NewNode(numberNew + 1).Key.Public().(ed25519.PublicKey),
+		Version: "0.1.0", Sealer: "tpm2", Volume: "luks", Addresses: []string{"192.0.2.20"},
+	}
+	for _, role := range roles {
+		request.Roles = append(request.Roles, &clusterv1.RoleAssignment{Role: role})
+	}
+	_, err = clusterv1.NewEnrolmentServiceClient(conn).Register(ctx, request)
+	return machine.ID, err
+}
+
 // fakeVolume gives the first node a volume.
-func fakeVolume(ts *testscript.TestScript, cluster *fakecluster.Cluster, args []string) error {
+func fakeVolume(ts *testscript.TestScript, cluster *cluster, args []string) error {
 	recipient := ""
 	if len(args) > 4 {
 		key, err := recovery.ReadFile(ts.MkAbs(args[4]))
@@ -153,51 +173,51 @@ func fakeVolume(ts *testscript.TestScript, cluster *fakecluster.Cluster, args []
 		}
 		recipient = key.Recipient
 	}
-	storage := fakecluster.Opened(args[1], args[3])
+	storage := openedVolume(args[1], args[3])
 	storage.State = clusterv1.StorageState(clusterv1.StorageState_value["STORAGE_STATE_"+strings.ToUpper(args[2])])
-	return cluster.SetVolume(storage, recipient)
+	return cluster.setVolume(storage, recipient)
 }
 
 // fakeNode changes what only the nodes themselves know.
-func fakeNode(cluster *fakecluster.Cluster, args []string) error {
+func fakeNode(cluster *cluster, args []string) error {
 	switch args[0] {
 	case "event":
 		severity := nodev1.Severity(nodev1.Severity_value["SEVERITY_"+strings.ToUpper(args[1])])
-		cluster.AddEvent(severity, args[2], strings.Trim(args[3], "-"), args[4])
+		cluster.addEvent(severity, args[2], strings.Trim(args[3], "-"), args[4])
 	case "log":
-		cluster.AddLog(args[1], args[2])
+		cluster.addLog(args[1], args[2])
 	case "log-emptied":
-		cluster.EmptyLog(args[1])
+		cluster.emptyLog(args[1])
 	case "followed":
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		return cluster.UntilFollowed(ctx)
+		return cluster.untilFollowed(ctx)
 	case "failed":
 		code, err := strconv.Atoi(args[3])
 		if err != nil {
 			return err
 		}
-		return cluster.Fail(nodeA, args[1], instanceState(args[2]), int32(code), args[4:]...)
+		return cluster.fail(nodeA, args[1], instanceState(args[2]), int32(code), args[4:]...)
 	case "store":
-		cluster.SetStore(args[1])
+		cluster.setStore(args[1])
 	case "missing":
 		var missing []*clusterv1.Missing
 		for _, text := range args[2:] {
 			name, reason, _ := strings.Cut(text, "=")
 			missing = append(missing, &clusterv1.Missing{Name: name, Reason: reason})
 		}
-		return cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Status.Missing = missing })
+		return cluster.change(args[1], func(node *node) { node.status.Missing = missing })
 	case "rolled-back":
-		return cluster.Report(nodeA, args[1], &clusterv1.InstanceStatus{
+		return cluster.report(nodeA, args[1], &clusterv1.InstanceStatus{
 			State: instanceState("ready"), Pid: 4711, Tier: clusterv1.Tier_TIER_GRANTED,
-			RolledBack: &clusterv1.RolledBack{Version: args[2], Reason: args[3], Time: timestamppb.New(fakecluster.Began)},
+			RolledBack: &clusterv1.RolledBack{Version: args[2], Reason: args[3], Time: timestamppb.New(began)},
 		})
 	case "node":
 		if args[1] == "stop" {
-			cluster.StopNode()
+			cluster.stopNode()
 			return nil
 		}
-		return cluster.StartNode()
+		return cluster.startNode()
 	default:
 		return fmt.Errorf("unknown: fake %s", args[0])
 	}

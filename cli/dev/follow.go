@@ -25,6 +25,7 @@ import (
 type Follower struct {
 	directory *Directory
 	daemon    *Daemon
+	now       func() time.Time
 	// changed is told every change of the node, say everything else.
 	changed, say func(string)
 
@@ -50,15 +51,15 @@ type Follower struct {
 }
 
 // Follow begins to follow. daemon is the one that was started for the directory; nil if another process did. changed is told every change of the node, say
-// what else people are to know.
-func Follow(directory *Directory, daemon *Daemon, changed, say func(string)) (*Follower, error) {
+// what else people are to know. now is the clock by which certificates are good.
+func Follow(directory *Directory, daemon *Daemon, now func() time.Time, changed, say func(string)) (*Follower, error) {
 	conn, err := target.NewLocalClient(directory.Path)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Follower{
-		directory: directory, daemon: daemon, changed: changed, say: say, api: nodev1.NewNodeServiceClient(conn), unlocked: make(chan unlocking, 1),
+		directory: directory, daemon: daemon, now: now, changed: changed, say: say, api: nodev1.NewNodeServiceClient(conn), unlocked: make(chan unlocking, 1),
 		statuses: make(chan *nodev1.Status), failed: make(chan error, 1), died: make(chan struct{}), cancel: cancel,
 	}
 	f.conn = conn
@@ -255,7 +256,7 @@ func (f *Follower) record(ctx context.Context) *clusterv1.NodeRecord {
 }
 
 func (f *Follower) ask(ctx context.Context) (record *clusterv1.NodeRecord, err error) {
-	err = manage(ctx, f.directory.Path, func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
+	err = f.manage(ctx, f.directory.Path, func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
 		response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: f.last.GetNodeId()})
 		record = response.GetNode().GetRecord()
 		return fault.FromRPC(err, "cannot read the node's record", "")
@@ -266,17 +267,17 @@ func (f *Follower) ask(ctx context.Context) (record *clusterv1.NodeRecord, err e
 // approve lets a node in that has registered with the ticket of its directory: no ticket gives the roles that it asks for without somebody looking at it. That is the very key with
 // which the node in the directory runs, by its own socket.
 func (f *Follower) approve(ctx context.Context) error {
-	return manage(ctx, f.directory.whole(), func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
+	return f.manage(ctx, f.directory.whole(), func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
 		_, err := management.ApproveNode(ctx, &clusterv1.ApproveNodeRequest{NodeId: f.last.GetNodeId(), PublicKey: f.last.GetPublicKey()})
 		return fault.FromRPC(err, "cannot approve the node in "+f.directory.Path+", which has registered", "`reeve node approve "+f.last.GetNodeId()+"` approves it.")
 	})
 }
 
 // manage has a call made by the owner of a directory.
-func manage(ctx context.Context, dir string, call func(context.Context, clusterv1.ManagementServiceClient) error) error {
+func (f *Follower) manage(ctx context.Context, dir string, call func(context.Context, clusterv1.ManagementServiceClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cluster, err := target.Open(ctx, target.Options{Dir: dir})
+	cluster, err := target.Open(ctx, target.Options{Dir: dir, Now: f.now})
 	if err != nil {
 		return err
 	}

@@ -3,20 +3,43 @@ package target_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
+// startLameCurator serves, besides the one that works, a curator whose store is away: it lets everybody in and answers nothing. If it is honest it says that it has begun with nothing
+// of what it is asked. It counts its calls.
+func (r *rig) startLameCurator(honest bool) *atomic.Int32 {
+	r.t.Helper()
+	refused := status.New(codes.Unavailable, "the store has no leader")
+	if honest {
+		var err error
+		if refused, err = refused.WithDetails(new(errdetails.RetryInfo)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	calls := new(atomic.Int32)
+	r.playCurator(func(*grpc.Server) {}, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		calls.Add(1)
+		return refused.Err()
+	}))
+	return calls
+}
+
 // A curator whose store is away is no reason to fail while another one works, for calls and for streams that read. What changes something is not made twice.
 func TestAnyCurator(t *testing.T) {
 	r := newRig(t)
-	if err := r.StartLameCurator(false); err != nil {
-		t.Fatal(err)
-	}
+	lame := r.startLameCurator(false)
 	options := r.options()
 	options.Dir, options.OwnerKeyFile = r.dir, r.ownerKey
 	cluster, err := target.Open(t.Context(), options)
@@ -25,7 +48,7 @@ func TestAnyCurator(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cluster.Close() })
 	untilServed(t, cluster)
-	for deadline := time.Now().Add(time.Minute); r.LameCalls() < 2; {
+	for deadline := time.Now().Add(time.Minute); lame.Load() < 2; {
 		if err := list(t.Context(), cluster); err != nil {
 			t.Fatal(err)
 		}
@@ -45,12 +68,12 @@ func TestAnyCurator(t *testing.T) {
 	}
 	refused := 0
 	for range 4 {
-		before := r.LameCalls()
+		before := lame.Load()
 		_, err := management.SetLabels(t.Context(), &clusterv1.SetLabelsRequest{NodeId: nodeA, Labels: map[string]string{"a": "b"}})
 		if fault.CodeOf(fault.FromRPC(err, "no label", "")) == fault.Unreachable {
 			refused++
 		}
-		if calls := r.LameCalls() - before; calls > 1 {
+		if calls := lame.Load() - before; calls > 1 {
 			t.Errorf("a call that changes something was made %d times", calls)
 		}
 	}
@@ -62,9 +85,7 @@ func TestAnyCurator(t *testing.T) {
 // A curator that says that it has not begun with a call is no reason to fail for any call: it is made again with another one.
 func TestUnbegunCallsAreMadeAgain(t *testing.T) {
 	r := newRig(t)
-	if err := r.StartLameCurator(true); err != nil {
-		t.Fatal(err)
-	}
+	lame := r.startLameCurator(true)
 	options := r.options()
 	options.Dir, options.OwnerKeyFile = r.dir, r.ownerKey
 	cluster, err := target.Open(t.Context(), options)
@@ -77,8 +98,8 @@ func TestUnbegunCallsAreMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilServed(t, cluster)
-	before := r.LameCalls()
-	for deadline := time.Now().Add(time.Minute); r.LameCalls() < before+2; {
+	before := lame.Load()
+	for deadline := time.Now().Add(time.Minute); lame.Load() < before+2; {
 		if _, err := management.SetLabels(t.Context(), &clusterv1.SetLabelsRequest{NodeId: nodeA, Labels: map[string]string{"a": "b"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -117,10 +138,7 @@ func TestCuratorDies(t *testing.T) {
 	seen := 0
 	err = cluster.WatchNode(ctx, nodeA, func(*clusterv1.Node) {
 		if seen++; seen == 1 {
-			r.StopCurator()
-			if err := r.StartCurator(); err != nil {
-				t.Error(err)
-			}
+			r.move()
 			return
 		}
 		cancel()

@@ -14,11 +14,11 @@ import (
 func TestRevoked(t *testing.T) {
 	r := newRig(t)
 	r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
-	if err := r.RevokeOperator("alice"); err != nil {
+	if _, err := r.owner.RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "alice"}); err != nil {
 		t.Fatal(err)
 	}
 	err := list(t.Context(), r.open())
-	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "operator alice was revoked. Log in again: `reeve login --name lab --key ") {
+	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "operator \"alice\", of whom the session is, was revoked. Log in again: `reeve login --name lab --key ") {
 		t.Error(err)
 	}
 	// Added again under the name it is another one.
@@ -64,20 +64,14 @@ func TestNodeAPI(t *testing.T) {
 		}
 	}
 	ask()
-	r.StopCurator()
+	if err := r.StopCurator(); err != nil {
+		t.Fatal(err)
+	}
 	ask()
 }
 
 // TestCuratorsMove stops the curator and starts it at another address.
 func TestCuratorsMove(t *testing.T) {
-	move := func(r *rig) string {
-		t.Helper()
-		r.StopCurator()
-		if err := r.StartCurator(); err != nil {
-			t.Fatal(err)
-		}
-		return r.Curator()
-	}
 	for _, test := range []struct {
 		name    string
 		options func(*rig) target.Options
@@ -85,7 +79,7 @@ func TestCuratorsMove(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := newRig(t)
 			r.login(test.options(r), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
-			moved := move(r)
+			r.move()
 			cluster := r.open()
 			if err := list(t.Context(), cluster); err != nil {
 				t.Fatal(err)
@@ -97,8 +91,8 @@ func TestCuratorsMove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if curators := config.Find("lab").Curators; len(curators) != 1 || curators[0] != moved {
-				t.Errorf("curators %v, and it is at %s", curators, moved)
+			if curators := config.Find("lab").Curators; len(curators) != 1 || curators[0] != r.Curator() {
+				t.Errorf("curators %v, and it is at %s", curators, r.Curator())
 			}
 		})
 	}
@@ -108,7 +102,7 @@ func TestCuratorsMove(t *testing.T) {
 		if err := r.store.Update(t.Context(), func(config *contexts.Config) error { config.Find("lab").Nodes = nil; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		move(r)
+		r.move()
 		err := list(t.Context(), r.open())
 		if fault.CodeOf(err) != fault.Unreachable || !strings.Contains(err.Error(), "reeve context show lab") {
 			t.Error(err)
@@ -120,13 +114,11 @@ func TestCuratorsMove(t *testing.T) {
 func TestAnotherClusterAtTheSocket(t *testing.T) {
 	r := newRig(t)
 	r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.ownerKey})
-	r.Close()
-	other := newRigOf(t, "beef")
-	if err := other.ServeLocal(r.socket); err != nil {
-		t.Fatal(err)
-	}
+	r.end()
+	other := newRigOf(t, otherID)
+	other.serveLocal(r.socket)
 	_, err := target.Open(t.Context(), r.options())
-	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "is of cluster beef, and context lab is for cluster 5f0c") {
+	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "is of cluster "+otherID+", and context lab is for cluster "+labID) {
 		t.Error(err)
 	}
 }

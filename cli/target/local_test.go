@@ -3,6 +3,7 @@ package target_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"github.com/reeveproject/reeve/cli/internal/testcluster"
 	"github.com/reeveproject/reeve/cli/target"
 	"github.com/reeveproject/reeve/proto/limits"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -24,7 +26,25 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(callVariable); dir != "" {
 		os.Exit(callFromOutside(dir))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(withCurator{m})
+}
+
+// withCurator runs tests beside the program that serves curators.
+type withCurator struct{ m *testing.M }
+
+// Run implements goleak.TestingM.
+func (w withCurator) Run() int {
+	stop, err := testcluster.Serve()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := w.m.Run()
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 func directory(t *testing.T) string {

@@ -2,6 +2,9 @@ package target_test
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +18,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/fault"
-	"github.com/reeveproject/reeve/cli/internal/fakecluster"
+	"github.com/reeveproject/reeve/cli/internal/testcluster"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -23,7 +26,6 @@ import (
 func TestLogin(t *testing.T) {
 	r := newRig(t)
 	key := r.alice()
-	r.CuratorOn(nodeB)
 	session := r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: key, Session: time.Hour * 2})
 	if session.Operator != "alice" || session.Role != "operator" || !session.Ends.Equal(r.now.Add(2*time.Hour)) {
 		t.Errorf("%+v", session)
@@ -73,16 +75,16 @@ func TestLogin(t *testing.T) {
 }
 
 func TestOneNameOneCluster(t *testing.T) {
-	r, other := newRig(t), newRigOf(t, "beef")
+	r, other := newRig(t), newRigOf(t, otherID)
 	session := r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.ownerKey})
 	for _, options := range []target.Options{other.bySocket(), other.byAddress()} {
 		options.Contexts = r.store
 		_, _, err := target.Login(t.Context(), options, target.LoginPlan{Name: "lab", KeyFile: other.ownerKey})
-		if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "context lab is for another cluster, 5f0c") {
+		if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "context lab is for another cluster, "+labID) {
 			t.Error(err)
 		}
 	}
-	if other.Calls("Login") != 0 || !r.session().Same(session) {
+	if other.calls("Login") != 0 || !r.session().Same(session) {
 		t.Error("the other cluster was logged in to")
 	}
 }
@@ -94,7 +96,7 @@ func TestRenewal(t *testing.T) {
 	if err := list(t.Context(), long); err != nil {
 		t.Fatal(err)
 	}
-	if logins := r.Calls("Login"); logins != 1 {
+	if logins := r.calls("Login"); logins != 1 {
 		t.Errorf("%d logins before half of the certificate's life", logins)
 	}
 	r.clock(31 * time.Minute)
@@ -104,7 +106,7 @@ func TestRenewal(t *testing.T) {
 		}
 	}
 	second := r.session()
-	if logins := r.Calls("Login"); logins != 2 || !second.CertificateEnds().Equal(r.now.Add(time.Hour)) || !second.Ends.Equal(first.Ends) {
+	if logins := r.calls("Login"); logins != 2 || !second.CertificateEnds().Equal(r.now.Add(time.Hour)) || !second.Ends.Equal(first.Ends) {
 		t.Errorf("%d logins, certificate until %s, session until %s", logins, second.CertificateEnds(), second.Ends)
 	}
 	// A command that runs on finds the new one, and renews by itself when its own certificate would have ended long ago.
@@ -112,7 +114,7 @@ func TestRenewal(t *testing.T) {
 	if err := list(t.Context(), long); err != nil {
 		t.Fatal(err)
 	}
-	if logins := r.Calls("Login"); logins != 3 {
+	if logins := r.calls("Login"); logins != 3 {
 		t.Errorf("%d logins", logins)
 	}
 	// At the end of the session there is nothing to gain, and then it is over.
@@ -125,13 +127,13 @@ func TestRenewal(t *testing.T) {
 	if !r.session().CertificateEnds().Equal(first.Ends) {
 		t.Errorf("the last certificate ends at %s, the session at %s", r.session().CertificateEnds(), first.Ends)
 	}
-	calls := r.Calls("ListNodes")
+	calls := r.calls("ListNodes")
 	r.clock(12 * time.Hour)
 	err := list(t.Context(), r.open())
 	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "ended at 2026-01-02T15:04:05Z. Log in again: `reeve login --name lab --key ") {
 		t.Errorf("after the session: %v", err)
 	}
-	if r.Calls("ListNodes") != calls {
+	if r.calls("ListNodes") != calls {
 		t.Error("the cluster was asked with a session that is over")
 	}
 }
@@ -151,7 +153,9 @@ func TestRenewalFails(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		r := newRig(t)
 		first := r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.ownerKey})
-		r.FailLogins(true)
+		if err := r.HideSigningKey(true); err != nil {
+			t.Fatal(err)
+		}
 		r.clock(31 * time.Minute)
 		cluster := r.open()
 		for range 3 {
@@ -159,14 +163,16 @@ func TestRenewalFails(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if tries := r.Calls("Login"); tries != 2 {
+		if tries := r.calls("Login"); tries != 2 {
 			t.Errorf("%d tries", tries)
 		}
 		if !r.session().CertificateEnds().Equal(first.CertificateEnds()) {
 			t.Error("the session has changed")
 		}
 		// A command that runs long tries again.
-		r.FailLogins(false)
+		if err := r.HideSigningKey(false); err != nil {
+			t.Fatal(err)
+		}
 		r.clock(33 * time.Minute)
 		if err := list(t.Context(), cluster); err != nil || !r.session().CertificateEnds().After(first.CertificateEnds()) {
 			t.Errorf("%v; the certificate ends at %s", err, r.session().CertificateEnds())
@@ -181,8 +187,8 @@ func TestRenewalFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer lock.Release()
-		if err := list(t.Context(), r.open()); err != nil || r.Calls("Login") != 1 {
-			t.Errorf("%v, %d logins", err, r.Calls("Login"))
+		if err := list(t.Context(), r.open()); err != nil || r.calls("Login") != 1 {
+			t.Errorf("%v, %d logins", err, r.calls("Login"))
 		}
 	})
 	t.Run("logged out", func(t *testing.T) {
@@ -215,19 +221,53 @@ func TestRenewalFails(t *testing.T) {
 	})
 }
 
+// shorten gives the session of a context another certificate, of the owner, that is good for some seconds.
+func (r *rig) shorten(name string, seconds uint32) {
+	r.t.Helper()
+	certified, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	response, err := r.owner.Login(r.t.Context(), &clusterv1.LoginRequest{PublicKey: certified, LifetimeSeconds: seconds})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var chain []*x509.Certificate
+	for _, der := range response.GetCertificate() {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		chain = append(chain, certificate)
+	}
+	session, err := contexts.NewSession(key, chain, "owner", r.now)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	lock, err := r.store.LockSession(r.t.Context(), name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer lock.Release()
+	if err := lock.Write(session); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // TestLongWatch watches a node for longer than the certificate lasts with which it began.
 func TestLongWatch(t *testing.T) {
 	r := newRig(t)
-	r.SetLifetime(80)
-	r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
-	r.SetLifetime(3600)
+	r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.ownerKey})
+	r.shorten("lab", 80)
 	// Half of the certificate's life is over in a moment, and is as soon as the node is watched.
 	const shortly, past = 39900 * time.Millisecond, 40100 * time.Millisecond
-	r.SetClock(fakecluster.Began.Add(shortly))
+	if err := r.SetClock(testcluster.Began.Add(shortly)); err != nil {
+		t.Fatal(err)
+	}
 	var clock atomic.Int64
 	clock.Store(int64(shortly))
 	options := r.options()
-	options.Now = func() time.Time { return fakecluster.Began.Add(time.Duration(clock.Load())) }
+	options.Now = func() time.Time { return testcluster.Began.Add(time.Duration(clock.Load())) }
 	cluster, err := target.Open(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -239,25 +279,25 @@ func TestLongWatch(t *testing.T) {
 	err = cluster.WatchNode(ctx, nodeA, func(*clusterv1.Node) {
 		clock.Store(int64(past))
 		// The answer of another stream, by the renewed certificate.
-		if seen++; r.Calls("Login") == 2 {
+		if seen++; r.calls("Login") == 3 {
 			cancel()
 		}
 	}, func(err error) { t.Errorf("contact is lost: %v", err) })
-	if !errors.Is(err, context.Canceled) || r.Calls("Login") != 2 || r.Calls("WatchNode") < 2 {
-		t.Errorf("%v; %d logins, %d streams, %d answers", err, r.Calls("Login"), r.Calls("WatchNode"), seen)
+	if !errors.Is(err, context.Canceled) || r.calls("Login") != 3 || r.calls("WatchNode") < 2 {
+		t.Errorf("%v; %d logins, %d streams, %d answers", err, r.calls("Login"), r.calls("WatchNode"), seen)
 	}
 }
 
 // callVariable makes this program one that makes a call by the current context of a directory.
 const callVariable = "CALL_BY_CONTEXTS"
 
-// callAt is the time of such a program, after fakecluster.Began.
+// callAt is the time of such a program, after testcluster.Began.
 const callAt = 31 * time.Minute
 
 func callFromOutside(dir string) int {
 	ctx := context.Background()
 	cluster, err := target.Open(ctx, target.Options{
-		Contexts: contexts.New(dir), Context: "lab", Now: func() time.Time { return fakecluster.Began.Add(callAt) },
+		Contexts: contexts.New(dir), Context: "lab", Now: func() time.Time { return testcluster.Began.Add(callAt) },
 	})
 	if err == nil {
 		err = errors.Join(list(ctx, cluster), cluster.Close())
@@ -272,7 +312,6 @@ func callFromOutside(dir string) int {
 // TestProcessesRenewAtOnce has several processes find the certificate past half of its life: all do their work, and one renews it.
 func TestProcessesRenewAtOnce(t *testing.T) {
 	r := newRig(t)
-	r.CuratorOn(nodeA)
 	first := r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
 	r.clock(callAt)
 	executable, err := os.Executable()
@@ -291,7 +330,7 @@ func TestProcessesRenewAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if calls, logins := r.Calls("ListNodes"), r.Calls("Login"); calls != processes+1 || logins != 2 {
+	if calls, logins := r.calls("ListNodes"), r.calls("Login"); calls != processes+1 || logins != 2 {
 		t.Errorf("%d calls, %d logins", calls, logins)
 	}
 	if !r.session().CertificateEnds().After(first.CertificateEnds()) {

@@ -245,7 +245,7 @@ func (t *Target) prepareTrust(certificates []*x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	trust, err := newTrust(certificates, proof)
+	trust, err := newTrust(certificates, proof, t.now)
 	if err != nil {
 		return fault.Wrap(fault.Failed, err, "the cluster's CA is not usable", "")
 	}

@@ -33,14 +33,16 @@ type trust struct {
 	ca     *x509.CertPool
 	domain string
 	proof  proof
+	// now is the clock by which certificates are good.
+	now func() time.Time
 }
 
-func newTrust(certificates []*x509.Certificate, proof proof) (*trust, error) {
+func newTrust(certificates []*x509.Certificate, proof proof, now func() time.Time) (*trust, error) {
 	domain, err := contexts.TrustDomainOf(certificates)
 	if err != nil {
 		return nil, err
 	}
-	t := &trust{roots: certificates, ca: x509.NewCertPool(), domain: domain, proof: proof}
+	t := &trust{roots: certificates, ca: x509.NewCertPool(), domain: domain, proof: proof, now: now}
 	for _, certificate := range certificates {
 		t.ca.AddCert(certificate)
 	}
@@ -53,6 +55,7 @@ func (t *trust) curator() *tls.Config {
 		MinVersion:           tls.VersionTLS13,
 		RootCAs:              t.ca,
 		ServerName:           identity.CuratorName(t.domain),
+		Time:                 t.now,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.proof() },
 	}
 }
@@ -91,7 +94,7 @@ func (t *trust) verify(state tls.ConnectionState, who string) ([]*url.URL, error
 		between.AddCert(certificate)
 	}
 	leaf := state.PeerCertificates[0]
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: t.ca, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: t.ca, Intermediates: between, CurrentTime: t.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return leaf.URIs, err
 }
 

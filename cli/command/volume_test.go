@@ -1,9 +1,10 @@
-package fakecluster
+package command_test
 
 import (
 	"bytes"
 	"context"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -37,18 +38,17 @@ type volume struct {
 	served int
 }
 
-// SetVolume gives the local node a volume. recipient is the public half of its recovery key; empty: there is none.
-func (c *Cluster) SetVolume(storage *clusterv1.StorageStatus, recipient string) error {
+// setVolume gives the local node a volume. recipient is the public half of its recovery key; empty: there is none.
+func (c *cluster) setVolume(storage *clusterv1.StorageStatus, recipient string) error {
 	file, err := recoveryFile(recipient)
 	if err != nil {
 		return err
 	}
-	c.Update(func() {
+	return c.change(c.nodes[0].ID, func(*node) {
 		c.volume.storage, c.volume.recovery, c.volume.recipient = proto.CloneOf(storage), file, recipient
 		c.volume.storage.Recoverable = file != nil
 		c.sources()
 	})
-	return nil
 }
 
 func recoveryFile(recipient string) ([]byte, error) {
@@ -73,13 +73,13 @@ func recoveryFile(recipient string) ([]byte, error) {
 	return file.Bytes(), nil
 }
 
-// DamageRecovery flips the last bit of the recovery file.
-func (c *Cluster) DamageRecovery() {
-	c.Update(func() { c.volume.recovery[len(c.volume.recovery)-1] ^= 1 })
+// damageRecovery flips the last bit of the recovery file.
+func (c *cluster) damageRecovery() {
+	c.update(func() { c.volume.recovery[len(c.volume.recovery)-1] ^= 1 })
 }
 
 // sources says what the sources do in the present state.
-func (c *Cluster) sources() {
+func (c *cluster) sources() {
 	storage := c.volume.storage
 	// What else there is stays.
 	storage.Sources = slices.DeleteFunc(storage.Sources, func(source *clusterv1.CukSource) bool { return source.GetName() == "recovery" })
@@ -99,9 +99,9 @@ func (v *volume) closed() bool { return v.storage != nil && v.storage.GetState()
 // allowed are the calls of a node whose volume is closed.
 var allowed = []string{"GetStatus", "WatchStatus", "GetRecoveryFile", "Unlock", "GetMetrics"}
 
-// unlocked refuses what a node does not answer while its volume is closed.
-func (c *Cluster) unlocked(who caller, method string) error {
-	if who.kind != clusterv1.Caller_CALLER_LOCAL || !c.volume.closed() || slices.Contains(allowed, rpcName(method)) {
+// opened refuses what the local node does not answer while its volume is closed. The cluster is locked.
+func (c *cluster) opened(service any, method string) error {
+	if api, ok := service.(*nodeAPI); ok && !api.local || !c.volume.closed() || slices.Contains(allowed, path.Base(method)) {
 		return nil
 	}
 	return status.Error(codes.FailedPrecondition, "the volume of this node is locked: `reeve node unlock`")
@@ -120,37 +120,37 @@ func (v *volume) describe(s *nodev1.Status) {
 	}
 }
 
-// change gives the volume another state, upon which the local socket is served anew, once what is being answered is.
-func (c *Cluster) change(state clusterv1.StorageState) {
+// changeVolume gives the volume another state, upon which the local socket is served anew, once what is being answered is.
+func (c *cluster) changeVolume(state clusterv1.StorageState) {
 	c.volume.storage.State = state
 	c.volume.served++
 	c.sources()
-	c.serving.Go(func() {
+	c.working.Go(func() {
 		c.mu.Lock()
-		local, socket, closed := c.side.local, c.side.socket, c.closed
+		local, socket := c.side.local, c.side.socket
 		c.mu.Unlock()
-		if closed || local == nil {
+		if local == nil {
 			return
 		}
-		_ = c.ServeLocal(socket)
+		_ = c.serveLocal(socket)
 		local.GracefulStop()
 	})
 }
 
 // GetRecoveryFile answers with the file.
-func (n *node) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileRequest) (*nodev1.GetRecoveryFileResponse, error) {
+func (n *nodeAPI) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileRequest) (*nodev1.GetRecoveryFileResponse, error) {
 	if n.cluster.volume.recovery == nil {
 		return nil, status.Error(codes.NotFound, "there is no system/recovery.age")
 	}
 	return &nodev1.GetRecoveryFileResponse{File: n.cluster.volume.recovery, Recipient: n.cluster.volume.recipient}, nil
 }
 
-func (n *node) Unlock(_ context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error) {
+func (n *nodeAPI) Unlock(_ context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error) {
 	c := n.cluster
 	if string(request.GetRecovered()) != recovered {
 		return nil, status.Error(codes.InvalidArgument, "that does not open this volume")
 	}
-	c.change(open)
+	c.changeVolume(open)
 	response := &nodev1.UnlockResponse{}
 	if c.volume.storage.GetSealer() == "tpm2" && c.volume.storage.GetProblem() != "" {
 		response.Notes = []string{"The TPM does not give the secrets back in the present state of the machine: run `reeve node reseal`."}
@@ -158,24 +158,24 @@ func (n *node) Unlock(_ context.Context, request *nodev1.UnlockRequest) (*nodev1
 	return response, nil
 }
 
-func (n *node) Seal(_ context.Context, request *nodev1.SealRequest) (*nodev1.SealResponse, error) {
+func (n *nodeAPI) Seal(_ context.Context, request *nodev1.SealRequest) (*nodev1.SealResponse, error) {
 	if err := n.encrypted(); err != nil {
 		return nil, err
 	}
 	if !request.GetDryRun() {
-		n.cluster.change(sealed)
+		n.cluster.changeVolume(sealed)
 	}
 	return &nodev1.SealResponse{}, nil
 }
 
-func (n *node) encrypted() error {
+func (n *nodeAPI) encrypted() error {
 	if !n.cluster.volume.storage.GetEncrypted() {
 		return status.Error(codes.FailedPrecondition, "the volume is not encrypted")
 	}
 	return nil
 }
 
-func (n *node) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error) {
+func (n *nodeAPI) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error) {
 	if err := n.encrypted(); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (n *node) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) 
 	return &nodev1.RotateKeysResponse{}, nil
 }
 
-func (n *node) Reseal(_ context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error) {
+func (n *nodeAPI) Reseal(_ context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error) {
 	if n.cluster.volume.storage.GetSealer() != "tpm2" {
 		if len(request.GetPcrs()) > 0 {
 			return nil, status.Error(codes.FailedPrecondition, "the secrets are in a file, which knows no registers")
@@ -216,8 +216,8 @@ func (n *node) Reseal(_ context.Context, request *nodev1.ResealRequest) (*nodev1
 	return &nodev1.ResealResponse{Pcrs: pcrs}, nil
 }
 
-// Opened is a volume that is open. The kind may be followed by "/" and the sealer, and that by "/cluster" where the cluster holds its half of the key.
-func Opened(kind, problem string) *clusterv1.StorageStatus {
+// openedVolume is a volume that is open. The kind may be followed by "/" and the sealer, and that by "/cluster" where the cluster holds its half of the key.
+func openedVolume(kind, problem string) *clusterv1.StorageStatus {
 	kind, sealer, _ := strings.Cut(kind, "/")
 	sealer, holder, _ := strings.Cut(sealer, "/")
 	if sealer == "" {

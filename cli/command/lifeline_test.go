@@ -1,4 +1,4 @@
-package fakecluster
+package command_test
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LifelineVariable is the environment variable that names the socket of a Lifeline.
-const LifelineVariable = "FAKE_LIFELINE"
+// lifelineVariable is the environment variable that names the socket of a lifeline.
+const lifelineVariable = "FAKE_LIFELINE"
 
-// Lifeline ends the programs that a test has started, in whatever way the test ends: each of them holds a connection to the test's process, which the kernel
-// closes even if that process is killed, and then ends by itself. A Reeved is in a session of its own, so nothing else would end it.
-type Lifeline struct {
+// lifeline ends the programs that a test has started, in whatever way the test ends: each of them holds a connection to the test's process, which the kernel
+// closes even if that process is killed, and then ends by itself. A reeved is in a session of its own, so nothing else would end it.
+type lifeline struct {
 	listener *net.UnixListener
 	done     chan struct{}
 
@@ -30,18 +30,18 @@ type held struct {
 	pidfd int
 }
 
-// HoldPrograms listens at the path of a socket for programs that call EndWithTest.
-func HoldPrograms(path string) (*Lifeline, error) {
+// holdPrograms listens at the path of a socket for programs that call endWithTest.
+func holdPrograms(path string) (*lifeline, error) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	l := &Lifeline{listener: listener, done: make(chan struct{})}
+	l := &lifeline{listener: listener, done: make(chan struct{})}
 	go l.accept()
 	return l, nil
 }
 
-func (l *Lifeline) accept() {
+func (l *lifeline) accept() {
 	defer close(l.done)
 	for {
 		conn, err := l.listener.AcceptUnix()
@@ -80,8 +80,8 @@ func peerOf(conn *net.UnixConn) (int, error) {
 	return pidfd, err
 }
 
-// Close ends every program that still runs, and returns when it has ended.
-func (l *Lifeline) Close() {
+// end ends every program that still runs, and returns when it has ended.
+func (l *lifeline) end() {
 	_ = l.listener.Close()
 	<-l.done
 	for _, program := range l.held {
@@ -109,9 +109,9 @@ func endsWithin(pidfd int, patience time.Duration) bool {
 	}
 }
 
-// EndWithTest has this program end when the test ends that started it, if the environment names a Lifeline.
-func EndWithTest() error {
-	path := os.Getenv(LifelineVariable)
+// endWithTest has this program end when the test ends that started it, if the environment names a lifeline.
+func endWithTest() error {
+	path := os.Getenv(lifelineVariable)
 	if path == "" {
 		return nil
 	}

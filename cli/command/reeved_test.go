@@ -1,14 +1,12 @@
-package fakecluster
+package command_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
@@ -16,18 +14,17 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// BehaviourVariable is the environment variable that says how a Reeved behaves: "" as it should, "die" ends at once, "broken" has a role
+// behaviourVariable is the environment variable that says how fakeReeved behaves: "" as it should, "die" ends at once, "broken" has a role
 // that is Failed, "spoilt" is one whose cluster was made earlier and has a role that is Failed, "stuck" never comes Home, "deaf" does not stop.
-const BehaviourVariable = "FAKE_REEVED"
+const behaviourVariable = "FAKE_REEVED"
 
-// NodeID is the ID of the node that Reeved runs.
-const NodeID = "reeve-00112233445566778899aabbccddeeff"
+// reevedNode is the number of the key of the node that fakeReeved runs.
+const reevedNode = 92540
 
-// Reeved is a program that behaves as reeved does to the one who starts it. It returns its exit code.
-func Reeved(arguments []string) int {
+// fakeReeved is a program that behaves as reeved does to the one who starts it. It returns its exit code.
+func fakeReeved(arguments []string) int {
 	if err := reeved(arguments); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "fake reeved:", err)
 		return 1
@@ -58,10 +55,10 @@ func reeved(arguments []string) error {
 	if reap {
 		return os.WriteFile(filepath.Join(filepath.Dir(arguments[1]), ".reaped"), nil, 0o600)
 	}
-	if err := EndWithTest(); err != nil {
+	if err := endWithTest(); err != nil {
 		return err
 	}
-	behaviour := os.Getenv(BehaviourVariable)
+	behaviour := os.Getenv(behaviourVariable)
 	if behaviour == "die" {
 		return fmt.Errorf("the disk is on fire\x1b[2J\u009b31m")
 	}
@@ -77,34 +74,33 @@ func reeved(arguments []string) error {
 	if parameters.GetRegister() != nil {
 		return join(ctx, parameters, behaviour)
 	}
-	return run(ctx, parameters, behaviour)
+	return makeCluster(ctx, parameters, behaviour)
 }
 
-// builtin are the plugins of the cluster that a Reeved makes.
-var builtin = []string{"consensus", "curator", "hostsfile"}
-
-// reevedID is the ID of that cluster, which is as long as a ticket wants it.
-const reevedID = "5f0c5f0c5f0c5f0c5f0c5f0c5f0c5f0c"
-
-func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) error {
-	cluster, err := NewOf(reevedID, ed25519.PublicKey(parameters.GetBootstrap().GetOwnerPublicKey()))
+// makeCluster runs a node that makes a cluster.
+func makeCluster(ctx context.Context, parameters *nodev1.Parameters, behaviour string) error {
+	node := newNode(reevedNode)
+	request := &clusterv1.BootstrapRequest{
+		ClusterId: clusterID, OwnerPublicKey: parameters.GetBootstrap().GetOwnerPublicKey(), Plugins: catalog("consensus", "curator", "hostsfile"),
+		Labels: map[string]string{"zone": "a"},
+	}
+	for _, role := range parameters.GetBootstrap().GetRoles() {
+		request.Roles = append(request.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration()})
+	}
+	cluster, err := newCluster(request, nil, os.Getenv("CLOCK"), node)
 	if err != nil {
 		return err
 	}
-	defer cluster.Close()
-	if err := cluster.AddNode(NodeID, NodeID); err != nil {
-		return err
-	}
-	// It is as late there as on the clock of those who call.
-	cluster.SetClock(time.Now())
-	for _, name := range builtin {
-		cluster.AddPlugin(&clusterv1.PluginRecord{
-			Name: name, Version: "0.1.0", Generation: 1, Manifest: &rolev1.Manifest{Name: name, Version: "0.1.0", Roles: []*rolev1.RoleManifest{{Name: name}}},
-		})
-	}
-	cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING, "making a new cluster")
+	defer func() { _ = cluster.end() }()
+	cluster.setMembership(hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING, "making a new cluster")
 	if behaviour == "spoilt" {
-		cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
+		cluster.setMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
+	}
+	if behaviour == "broken" || behaviour == "spoilt" {
+		err := cluster.report(node.ID, "hostsfile", &clusterv1.InstanceStatus{State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "the path is a directory"})
+		if err != nil {
+			return err
+		}
 	}
 	if err := cluster.openVolume(parameters); err != nil {
 		return err
@@ -112,19 +108,11 @@ func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) e
 	defer func() { _ = os.Remove(openMark(parameters)) }()
 	socket := filepath.Join(parameters.GetDirectories().GetRun(), "node.sock")
 	_ = os.Remove(socket)
-	if err := cluster.ServeLocal(socket); err != nil {
+	if err := cluster.serveLocal(socket); err != nil {
 		return err
 	}
-	if behaviour == "broken" || behaviour == "spoilt" {
-		cluster.Outcome("hostsfile", &clusterv1.InstanceStatus{State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "the path is a directory"})
-	}
-	for _, role := range parameters.GetBootstrap().GetRoles() {
-		if err := cluster.Assign(NodeID, role.GetRole(), role.GetConfiguration()); err != nil {
-			return err
-		}
-	}
 	if behaviour == "" || behaviour == "deaf" {
-		cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
+		cluster.setMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
 	}
 	<-ctx.Done()
 	if behaviour == "deaf" {
@@ -135,15 +123,15 @@ func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) e
 }
 
 // openVolume gives the node the volume of its parameters: an encrypted one is locked, unless it is made now, or was left open by who ran before.
-func (c *Cluster) openVolume(parameters *nodev1.Parameters) error {
+func (c *cluster) openVolume(parameters *nodev1.Parameters) error {
 	if parameters.GetVolume().GetFscrypt() == nil {
-		return c.SetVolume(Opened("plain", ""), "")
+		return c.setVolume(openedVolume("plain", ""), "")
 	}
 	system := parameters.GetDirectories().GetSystem()
 	if err := os.MkdirAll(system, 0o700); err != nil {
 		return err
 	}
-	storage := Opened("fscrypt", "")
+	storage := openedVolume("fscrypt", "")
 	made := filepath.Join(system, "configuration.json")
 	if _, err := os.Stat(made); err == nil {
 		if _, err := os.Stat(openMark(parameters)); err != nil {
@@ -156,7 +144,7 @@ func (c *Cluster) openVolume(parameters *nodev1.Parameters) error {
 	if err := os.WriteFile(openMark(parameters), nil, 0o600); err != nil {
 		return err
 	}
-	return c.SetVolume(storage, parameters.GetBootstrap().GetRecoveryRecipient())
+	return c.setVolume(storage, parameters.GetBootstrap().GetRecoveryRecipient())
 }
 
 // openMark is a file that is there while the volume is open: one who leaves does not take it away.
