@@ -57,9 +57,13 @@ func readAudit(ctx context.Context, cluster *target.Target, limit uint32, from t
 	var document output.Audit
 	var before uint64
 	for {
-		page, err := auditPageBefore(ctx, cluster, limit, uint32(len(document.Entries)), before)
+		size := uint32(auditPage)
+		if limit > 0 {
+			size = min(size, limit-uint32(len(document.Entries)))
+		}
+		page, err := cluster.API().ListAudit(ctx, &clusterv1.ListAuditRequest{Limit: size, Before: before})
 		if err != nil {
-			return document, err
+			return document, fault.FromRPC(err, "cannot read the audit log", "")
 		}
 		document.More = page.GetMore()
 		for _, entry := range page.GetEntries() {
@@ -77,16 +81,4 @@ func readAudit(ctx context.Context, cluster *target.Target, limit uint32, from t
 			return document, nil
 		}
 	}
-}
-
-// auditPageBefore reads a page, no longer than what is left of the limit.
-func auditPageBefore(ctx context.Context, cluster *target.Target, limit, have uint32, before uint64) (*clusterv1.ListAuditResponse, error) {
-	size := uint32(auditPage)
-	if limit > 0 {
-		size = min(size, limit-have)
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := cluster.API().ListAudit(ctx, &clusterv1.ListAuditRequest{Limit: size, Before: before})
-	return response, fault.FromRPC(err, "cannot read the audit log", "")
 }

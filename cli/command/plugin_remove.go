@@ -63,9 +63,7 @@ func (c *commands) removePlugin(ctx context.Context, cluster *target.Target, req
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.RemovePlugin(bounded, request)
+	response, err := management.RemovePlugin(ctx, request)
 	if err != nil {
 		return notRemoved(err, request)
 	}
