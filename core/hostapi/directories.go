@@ -7,9 +7,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/reeveproject/reeve/core/outgoing"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/held"
 )
 
 // mostUnread is how many bytes of directories that are not the newest any more may wait to be read, in all host sockets together. A directory may have 12 MiB, so a role that is two of them late is still sent them.
@@ -46,7 +46,7 @@ type reading struct {
 }
 
 // next returns the newest directory for a connection, and its number. It returns no message if that number is last.
-func (d *directories) next(by *guest, last uint64) (*outgoing.Message, uint64, error) {
+func (d *directories) next(by *guest, last uint64) (*held.Message, uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Not what the stream has seen, which may be older than what another one has.
@@ -59,7 +59,7 @@ func (d *directories) next(by *guest, last uint64) (*outgoing.Message, uint64, e
 	}
 	began := &reading{d.newest, by}
 	d.newest.readers[began] = struct{}{}
-	return &outgoing.Message{Bytes: d.newest.encoded, Sent: func() { d.read(began) }}, d.newest.number, nil
+	return &held.Message{Own: d.newest.encoded, Sent: func() { d.read(began) }}, d.newest.number, nil
 }
 
 // renew makes a directory the newest edition. mu is held.
@@ -73,7 +73,7 @@ func (d *directories) renew(now *hostv1.Directory) error {
 		former.of = now
 		return nil
 	}
-	encoded, err := outgoing.Encode(&hostv1.WatchDirectoryResponse{Directory: now})
+	encoded, err := held.Encode(&hostv1.WatchDirectoryResponse{Directory: now})
 	if err != nil {
 		return fmt.Errorf("hostapi: encode the directory for roles: %w", err)
 	}
@@ -86,7 +86,7 @@ func (d *directories) renew(now *hostv1.Directory) error {
 	d.unread += len(former.encoded)
 	for d.unread > mostUnread {
 		for late := range d.late[0].readers {
-			_ = late.by.UnixConn.Close() // the server hears of it, and closes it again
+			_ = late.by.Conn.Close() // the server hears of it, and closes it again
 			d.drop(late.by)
 			break
 		}

@@ -23,15 +23,14 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/outgoing"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/proto/limits"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	"github.com/reeveproject/reeve/sdk/held"
 )
 
-// The limits of one instance. A role needs one connection and about four streams; libraries may connect on their own. Together they limit what a
-// hostile role makes the core hold to about 130 MiB, but for the directory, which all roles share.
+// The limits of one instance. A role needs one connection and about four streams; libraries may connect on their own.
 const (
 	maxConnections = 8
 	maxStreams     = 16 // on one connection
@@ -39,6 +38,16 @@ const (
 	maxRequest = maxFileSize + 16<<10
 	maxHeaders = 16 << 10
 )
+
+// bounds is what instances may have the core hold, each on all of its connections, and all of them: of requests that are not complete, eight of the largest, and of calls and unread answers four times as much. The directory, which all
+// roles are sent alike, is counted by itself.
+var bounds = held.Config{
+	Unfinished: 8 * maxRequest, AllUnfinished: 128 << 20, Held: 32 << 20, AllUnread: 128 << 20, Call: 8 << 10, Answer: 4 << 10,
+	Refusal: func(instance string, held int) error {
+		return status.Errorf(codes.ResourceExhausted, "instance %s holds %d MiB in the core with calls that are under way and with answers that were not read, and may hold 32 MiB: "+
+			"read the answers of former calls, or close their connections", instance, held>>20)
+	},
+}
 
 // Open makes and serves the host socket of an instance at RunDir/host/<remit.Name>/host.sock. closeSocket ends its connections and calls, waits for
 // them and removes its files. Open fails if the instance's socket is already open.
@@ -56,7 +65,7 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 		return "", nil, fmt.Errorf("hostapi: host socket of instance %s: %w", remit.Name, err)
 	}
 	log := s.log.With("role", remit.Role, "instance", remit.InstanceID)
-	door := newDoor(listener, remit, log, s.directories.left)
+	door := newDoor(listener, remit, log, s.directories.left, s.held)
 	server := s.grpcServer(remit, log)
 	served := make(chan struct{})
 	go func() {
@@ -202,7 +211,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		log.Error("A call on the host socket panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 		return status.Error(codes.Internal, "this call failed inside the core; the node's log says where: please report it to the Reeve project")
 	})
-	unary := append(slices.Clip(s.config.Unary), recovery.UnaryServerInterceptor(recovered),
+	unary := append(slices.Clip(s.config.Unary), recovery.UnaryServerInterceptor(recovered), s.held.Unary,
 		func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if err := s.rules.permit(remit, info.FullMethod, request); err != nil {
 				log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
@@ -211,7 +220,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 			return handler(ctx, request)
 		},
 	)
-	stream := append(slices.Clip(s.config.Stream), recovery.StreamServerInterceptor(recovered),
+	stream := append(slices.Clip(s.config.Stream), recovery.StreamServerInterceptor(recovered), s.held.Stream,
 		func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 			if err := s.rules.permit(remit, info.FullMethod, nil); err != nil {
 				log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
@@ -220,8 +229,8 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 			return handler(srv, stream)
 		},
 	)
-	server := grpc.NewServer(
-		grpc.ForceServerCodecV2(outgoing.NewCodec()),
+	server := grpc.NewServer(append(s.held.Options(),
+		grpc.InTapHandle(s.held.Begin),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
@@ -233,7 +242,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
-	)
+	)...)
 	issues := newIssues(&s.config, remit)
 	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, directories: s.directories, files: &s.files, remit: remit, issues: issues, log: log})
 	workload.RegisterSpiffeWorkloadAPIServer(server, &workloads{config: &s.config, issues: issues, log: log})

@@ -16,13 +16,13 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/partial"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -245,56 +245,44 @@ func TestRequestsAreBounded(t *testing.T) {
 // TestStreamsAreBounded: a role that opens streams without end, whatever the server told it of the bound, is served no more than its share.
 func TestStreamsAreBounded(t *testing.T) {
 	n := newNode(t, nil)
-	conn, err := net.Dial("unix", n.open(remitOf("role.1")))
-	if err != nil {
-		t.Fatal(err)
+	begin := dialling(t, n.open(remitOf("role.1")), hostv1.HostService_WatchNetwork_FullMethodName, 0)
+	if err := begin(hostapi.MaxStreams); err != nil {
+		t.Error(err)
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
+	if err := begin(hostapi.MaxStreams + 1); err == nil || !strings.Contains(err.Error(), http2.ErrCodeRefusedStream.String()) {
+		t.Errorf("the stream that is one too many: %v", err)
 	}
-	framer := http2.NewFramer(conn, conn)
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
+}
+
+// TestRequestsWithoutAnEnd: an instance that sends parts of requests has as much as eight of the largest have, on all of its connections, and loses the one on which it sends more. Another one is served.
+func TestRequestsWithoutAnEnd(t *testing.T) {
+	n := newNode(t, nil)
+	remit := remitOf("role.1")
+	begin := dialling(t, n.open(remit), hostv1.HostService_ReplaceFile_FullMethodName, hostapi.MaxFileSize)
+	if err := begin(5); err != nil {
+		t.Errorf("within the bound: %v", err)
 	}
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
+	if err := begin(4); err == nil {
+		t.Error("a role holds nine of the largest requests")
 	}
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for id := uint32(1); id <= 2*hostapi.MaxStreams+1; id += 2 {
-		block.Reset()
-		for name, value := range map[string]string{
-			":method": "POST", ":scheme": "http", ":path": hostv1.HostService_WatchNetwork_FullMethodName, ":authority": "host",
-		} {
-			if err := encoder.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for name, value := range map[string]string{"content-type": "application/grpc", "te": "trailers"} {
-			if err := encoder.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
-			t.Fatal(err)
-		}
-		// An empty request.
-		if err := framer.WriteData(id, true, make([]byte, 5)); err != nil {
-			t.Fatal(err)
-		}
+	if err := dialling(t, n.open(remitOf("role.2")), hostv1.HostService_ReplaceFile_FullMethodName, hostapi.MaxFileSize)(7); err != nil {
+		t.Errorf("another instance: %v", err)
 	}
-	for {
-		frame, err := framer.ReadFrame()
+}
+
+// dialling returns what makes calls on a connection of its own to a socket, each with all of a request but its last byte.
+func dialling(t *testing.T, socket, method string, request int) (begin func(calls int) error) {
+	return func(calls int) error {
+		t.Helper()
+		conn, err := net.Dial("unix", socket)
 		if err != nil {
-			t.Fatalf("the stream that is one too many is not refused: %v", err)
+			t.Fatal(err)
 		}
-		if reset, ok := frame.(*http2.RSTStreamFrame); ok {
-			if reset.StreamID != 2*hostapi.MaxStreams+1 || reset.ErrCode != http2.ErrCodeRefusedStream {
-				t.Errorf("stream %d ends with %v", reset.StreamID, reset.ErrCode)
-			}
-			return
+		t.Cleanup(func() { _ = conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
 		}
+		return partial.Calls(conn, method, calls, request+1, request)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	names "github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/sdk/held"
 )
 
 const (
@@ -27,34 +28,33 @@ const (
 type crowd struct {
 	net.Listener
 	bounded bool
+	counts  *held.Counts
 
 	mu           sync.Mutex
 	open         map[*guest]struct{}
 	strangers    []*guest // if it is bounded, the oldest first
 	known        map[string]int
-	unread       map[string]int // bytes of answers, by who is to read them
 	closing, cut bool
 }
 
-func newCrowd(listener net.Listener, bounded bool) *crowd {
-	return &crowd{Listener: listener, bounded: bounded, open: make(map[*guest]struct{}), known: make(map[string]int), unread: make(map[string]int)}
+// newCrowd returns the crowd of a listener. With counts it is bounded, and what its connections hold is counted.
+func newCrowd(listener net.Listener, counts *held.Counts) *crowd {
+	return &crowd{Listener: listener, bounded: counts != nil, counts: counts, open: make(map[*guest]struct{}), known: make(map[string]int)}
 }
 
 // guest is a connection of a crowd.
 type guest struct {
 	net.Conn
 	crowd *crowd
-	// who is empty for a stranger. left says that the guest is not counted any more. last is how many calls on the connection are answered last, and unread
-	// how many bytes of answers were not read on it. All with the crowd's mu held.
-	who    string
-	left   bool
-	last   int
-	unread int
+	// who is empty for a stranger. left says that the guest is not counted any more. last is how many calls on the connection are answered last. All with the crowd's mu held.
+	who  string
+	left bool
+	last int
 }
 
 // origin is the address of a call's client, and the connection by which the call came.
 type origin struct {
-	net.Addr
+	held.Address
 	by *guest
 }
 
@@ -63,6 +63,9 @@ func (c *crowd) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if c.bounded {
+		conn = c.counts.Connection(conn, "")
 	}
 	newest := &guest{Conn: conn, crowd: c, left: !c.bounded}
 	c.mu.Lock()
@@ -137,9 +140,6 @@ func (c *crowd) leave(g *guest) {
 	default:
 		delete(c.known, g.who)
 	}
-	if !g.left {
-		g.forget(g.unread)
-	}
 	g.left = true
 }
 
@@ -156,6 +156,7 @@ func (g *guest) recognise(who string) error {
 	g.crowd.leave(g)
 	g.who, g.left = who, false
 	g.crowd.known[who]++
+	g.Conn.(*held.Connection).Belongs(who)
 	return nil
 }
 
@@ -170,11 +171,14 @@ func (g *guest) Close() error {
 
 // RemoteAddr implements net.Conn.
 func (g *guest) RemoteAddr() net.Addr {
-	address := g.Conn.RemoteAddr()
-	if address == nil {
-		address = g.LocalAddr()
+	address, counted := g.Conn.RemoteAddr().(held.Address)
+	if !counted {
+		address.Addr = g.Conn.RemoteAddr()
 	}
-	return origin{Addr: address, by: g}
+	if address.Addr == nil {
+		address.Addr = g.LocalAddr()
+	}
+	return origin{Address: address, by: g}
 }
 
 // bare are credentials that look at the connection itself, since the kernel is asked about it.

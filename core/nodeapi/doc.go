@@ -13,7 +13,7 @@
 // Logs are followed in their files: over restarts of the role, and over their being put away and emptied. A client that is slower than its role is held up,
 // not buffered for, and is told where something is missing that the files no longer have.
 //
-// Answers that a client over TCP does not read are counted, and bounded for all of its connections together.
+// What a client over TCP has the core hold is counted and bounded for all of its connections together (sdk/held): requests that are not complete, calls that are under way, and answers that it does not read.
 //
 // It watches the node's status, its identity and the cluster's operators, reads the journal of events, and publishes nothing.
 package nodeapi

@@ -114,7 +114,7 @@ func (g *gate) stream(server any, stream grpc.ServerStream, info *grpc.StreamSer
 			cancel()
 		}
 	}()
-	err = handler(server, &held{ServerStream: stream, ctx: ctx, entry: entry})
+	err = handler(server, &admitted{ServerStream: stream, ctx: ctx, entry: entry})
 	cancel()
 	<-watched
 	if ended != nil {
@@ -182,9 +182,9 @@ func (g *gate) hold(ctx context.Context, who caller, method string) error {
 // session has ended, and long after.
 const clockCheck = time.Minute
 
-// held is the stream of a caller that may lose it. A message that the client was too slow to take is not called back: it was made while the caller
+// admitted is the stream of a caller that may lose it. A message that the client was too slow to take is not called back: it was made while the caller
 // might have it.
-type held struct {
+type admitted struct {
 	grpc.ServerStream
 	ctx context.Context
 	// entry, if not nil, takes the first message.
@@ -192,31 +192,27 @@ type held struct {
 }
 
 // Context implements grpc.ServerStream.
-func (h *held) Context() context.Context { return h.ctx }
+func (a *admitted) Context() context.Context { return a.ctx }
 
 // SendMsg implements grpc.ServerStream.
-func (h *held) SendMsg(message any) error {
-	if err := h.ctx.Err(); err != nil {
+func (a *admitted) SendMsg(message any) error {
+	if err := a.ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	message, err := kept(h.ctx, message)
-	if err != nil {
-		return err
-	}
-	return h.ServerStream.SendMsg(message)
+	return a.ServerStream.SendMsg(message)
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (h *held) RecvMsg(message any) error {
-	if err := h.ServerStream.RecvMsg(message); err != nil {
+func (a *admitted) RecvMsg(message any) error {
+	if err := a.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	if err := h.ctx.Err(); err != nil {
+	if err := a.ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	if h.entry != nil {
-		h.entry.saw(message)
-		h.entry = nil
+	if a.entry != nil {
+		a.entry.saw(message)
+		a.entry = nil
 	}
 	return nil
 }

@@ -14,17 +14,19 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/identity"
-	"github.com/reeveproject/reeve/core/outgoing"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/held"
 	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
@@ -44,12 +46,26 @@ const (
 	maxStreams = 64
 	// maxHeaders bounds the metadata of a call, of which the API uses none.
 	maxHeaders = 16 << 10
+	// maxRequest is a message's data and the few bytes around it.
+	maxRequest = maxPart + 64
+	// streamWindow is how much of an import may be on its way before it is written, and connectionWindow how much of all calls on a connection. gRPC would find larger ones by itself, and hold 16 MiB of one import.
+	streamWindow     = 1 << 20
+	connectionWindow = 2 * streamWindow
 	// minPing is how often a client may ask whether the connection lives; pingAfter is when the server asks by itself, and pingTimeout
 	// how long it waits for an answer before it takes the client for gone.
 	minPing     = 5 * time.Second
 	pingAfter   = 30 * time.Second
 	pingTimeout = 10 * time.Second
 )
+
+// bounds is what clients over TCP may have the core hold, each on all of its connections: of requests, seven imports at once, and of answers, two of the largest.
+var bounds = held.Config{
+	Unfinished: 16 * maxRequest, AllUnfinished: 128 << 20, Held: 32 << 20, AllUnread: 128 << 20, Call: 8 << 10, Answer: 4 << 10,
+	Refusal: func(_ string, held int) error {
+		return status.Errorf(codes.ResourceExhausted, "nodeapi: this client holds %d MiB in the core with calls that are under way and with answers that were not read, and may hold 32 MiB: "+
+			"read the answers of former calls, or close their connections", held>>20)
+	},
+}
 
 // Config is what the server needs.
 type Config struct {
@@ -117,6 +133,8 @@ type Server struct {
 	audit   *audit
 	logs    filewatch.Watcher
 	running *running
+	// held is what clients over TCP have the core hold. On the local socket nothing is counted: who uses it may do anything with the core.
+	held *held.Counts
 	// address is where TCP is served, and problem why it is not.
 	address, problem event.Value[string]
 	// stopping ends when the server begins to stop, for the calls that would otherwise never end.
@@ -151,6 +169,7 @@ func New(config Config) (*Server, error) {
 		callers: &callers{identity: config.Identity, operators: config.Operators, now: config.Now},
 		audit:   newAudit(config.Recorder),
 		running: newRunning(),
+		held:    held.New(bounds),
 	}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	local, err := s.newGRPC(bare{peercred.Credentials(checkLocal)})
@@ -161,7 +180,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.doors = append(s.doors, door{"socket", newCrowd(listener, false), local})
+	s.doors = append(s.doors, door{"socket", newCrowd(listener, nil), local})
 	if config.Listen == "" {
 		return s, nil
 	}
@@ -172,7 +191,7 @@ func New(config Config) (*Server, error) {
 	if listener, err = s.listen(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.doors = append(s.doors, door{"tcp", newCrowd(listener, true), remote})
+	s.doors = append(s.doors, door{"tcp", newCrowd(listener, s.held), remote})
 	return s, nil
 }
 
@@ -270,21 +289,22 @@ func (s *Server) newGRPC(transport credentials.TransportCredentials) (*grpc.Serv
 	// Around the gate, and again within it, so that a call that panicked is recorded as one that failed.
 	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
 	unary, stream := recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)
-	server := grpc.NewServer(
+	server := grpc.NewServer(append(s.held.Options(),
 		grpc.Creds(transport),
-		grpc.ForceServerCodecV2(outgoing.NewCodec()),
-		grpc.ChainUnaryInterceptor(append(slices.Clone(s.config.Unary), unary, keepUnary, gate.unary, unary)...),
-		grpc.ChainStreamInterceptor(append(slices.Clone(s.config.Stream), stream, gate.stream, stream)...),
+		grpc.InTapHandle(s.held.Begin),
+		grpc.ChainUnaryInterceptor(append(slices.Clone(s.config.Unary), unary, s.held.Unary, gate.unary, unary)...),
+		grpc.ChainStreamInterceptor(append(slices.Clone(s.config.Stream), stream, s.held.Stream, gate.stream, stream)...),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
-		// A message's data and the few bytes around it.
-		grpc.MaxRecvMsgSize(maxPart+64),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		// Stop returns only when no handler runs any more.
 		grpc.WaitForHandlers(true),
-	)
+	)...)
 	nodev1.RegisterNodeServiceServer(server, &service{Server: s})
 	permitted, err := permissions(server.GetServiceInfo())
 	if err != nil {

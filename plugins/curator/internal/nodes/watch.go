@@ -9,11 +9,8 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/held"
 )
-
-// Encoded is a message that is encoded already, in two parts: what all watches are sent is encoded once, and held once, however many there are, and the rest is for one watch alone. A server that
-// sends it needs a codec that knows it. Neither is to be changed.
-type Encoded struct{ Shared, Own []byte }
 
 // Watch implements clusterv1.NodeServiceServer.
 func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStreamingServer[clusterv1.WatchResponse]) error {
@@ -69,7 +66,7 @@ type sight struct {
 }
 
 // look returns the messages for a node whose watch comes to a snapshot; none: nothing of it is news. Of several the last one holds all but the parts of the directory.
-func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
+func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*held.Message, error) {
 	node := snapshot.Nodes[id]
 	if node == nil || snapshot.Cluster == nil {
 		return nil, gone(id)
@@ -109,12 +106,12 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	var messages []*Encoded
+	var messages []*held.Message
 	last := len(parts) - 1
 	for _, part := range parts[:last] {
-		messages = append(messages, &Encoded{Shared: part})
+		messages = append(messages, &held.Message{Shared: part})
 	}
-	messages = append(messages, &Encoded{Shared: parts[last], Own: own})
+	messages = append(messages, &held.Message{Shared: parts[last], Own: own})
 	s.node, s.common, s.response, s.sendable = node, snapshot.Common, response, snapshot.Sendable
 	return messages, nil
 }

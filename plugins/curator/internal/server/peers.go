@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/held"
 )
 
 const (
@@ -36,25 +37,19 @@ const (
 // peers counts the connections of a server, by address.
 type peers struct {
 	mu        sync.Mutex
-	open      map[string]int // connections by host
-	strangers map[string]int // those of them on which nobody was let in yet, by network
-	all       map[*peerConnection]struct{}
+	open      map[string]int                          // connections by host
+	strangers map[string]int                          // those of them on which nobody was let in yet, by network
 	by        map[*peerConnection]struct{}            // strangers
 	nodes     map[string]map[*peerConnection]struct{} // connections on which a node was let in, by its ID
 	// Calls that began on a connection of a stranger and are under way, by network, and all of them.
 	strangerCalls    map[string]int
 	allStrangerCalls int
-	// What is unfinished of requests, by the caller, and of all, in bytes.
-	unfinished    map[string]int
-	allUnfinished int
-	// What calls hold that are under way, and answers that were not read, by the caller, and the answers alone, of all, in bytes.
-	held    map[string]int
-	unread  int
-	turns   turns
-	state   *store.State // the newest that was seen; nil: none was
-	failing time.Time    // since when connections cannot be accepted; zero: they can
-	failed  time.Time    // when that was last seen
-	failure error
+	held             *held.Counts // what is held of requests and answers
+	turns            turns
+	state            *store.State // the newest that was seen; nil: none was
+	failing          time.Time    // since when connections cannot be accepted; zero: they can
+	failed           time.Time    // when that was last seen
+	failure          error
 
 	// How long connections stay on which it was said that a node was removed, or that somebody is nobody.
 	lastWord, refusedFor time.Duration
@@ -66,8 +61,7 @@ type peers struct {
 func newPeers() *peers {
 	return &peers{
 		open: make(map[string]int), strangers: make(map[string]int), by: make(map[*peerConnection]struct{}), nodes: make(map[string]map[*peerConnection]struct{}),
-		strangerCalls: make(map[string]int), now: time.Now, all: make(map[*peerConnection]struct{}), unfinished: make(map[string]int), held: make(map[string]int),
-		lastWord: lastWord, refusedFor: refusedFor,
+		strangerCalls: make(map[string]int), now: time.Now, held: held.New(bounds), lastWord: lastWord, refusedFor: refusedFor,
 	}
 }
 
@@ -160,12 +154,12 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	if name, _, err := net.SplitHostPort(remote); err == nil {
 		host = name
 	}
-	connection := &peerConnection{Conn: accepted, peers: p, host: host, network: audit.Network(remote), since: time.Now(), left: strangerBytes}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open[host] >= connectionsPerPeer {
 		return nil
 	}
+	connection := &peerConnection{Connection: p.held.Connection(accepted, ""), peers: p, host: host, network: audit.Network(remote), since: time.Now(), left: strangerBytes}
 	// The oldest one goes, and not the newcomer: who may come in is let in within moments, and must not be kept out by those who hold what they have.
 	switch {
 	case p.strangers[connection.network] >= strangersPerPeer:
@@ -175,7 +169,7 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	}
 	p.open[host]++
 	p.strangers[connection.network]++
-	p.all[connection], p.by[connection] = struct{}{}, struct{}{}
+	p.by[connection] = struct{}{}
 	p.count(connection, metrics.Stranger)
 	connection.hurry = time.AfterFunc(strangerFor, func() { _ = connection.Close() })
 	return connection
@@ -204,7 +198,7 @@ func (p *peers) letIn(ctx context.Context, node string) {
 // letInNewcomer does so for a machine that comes. node is the node that it is to be.
 func (p *peers) letInNewcomer(ctx context.Context, node string) {
 	p.letInAs(ctx, metrics.Newcomer, node)
-	p.belongs(ctx, "machine "+node)
+	belongs(ctx, "machine "+node)
 }
 
 func (p *peers) letInAs(ctx context.Context, kind metrics.Kind, node string) {
@@ -246,10 +240,6 @@ func (p *peers) leave(connection *peerConnection) {
 	defer p.mu.Unlock()
 	p.know(connection)
 	p.count(connection, "")
-	p.hold(connection, -connection.unfinished.bytes)
-	p.releaseAll(connection)
-	connection.ended = true
-	delete(p.all, connection)
 	less(p.open, connection.host)
 	connection.hurry.Stop()
 	if of := p.nodes[connection.node]; of != nil {
@@ -285,13 +275,12 @@ func (p *peers) took(connection *peerConnection, n int) bool {
 	if !connection.known {
 		connection.left -= n
 	}
-	p.came(connection, n)
-	return !connection.ended && (connection.known || connection.left >= 0)
+	return connection.known || connection.left >= 0
 }
 
 // peerConnection is counted until it is closed.
 type peerConnection struct {
-	net.Conn
+	*held.Connection
 	peers *peers
 	host  string
 	// network is what a stranger is counted by: the host, or the network of an IPv6 one, of which a machine has all addresses.
@@ -300,18 +289,14 @@ type peerConnection struct {
 	hurry   *time.Timer
 	once    sync.Once
 
-	// Guarded by the lock of peers: whether somebody was let in on it, or it is no stranger's for it ends, and how many bytes may be read until then; ended says that nothing is read any more.
-	known, ended bool
-	left         int
+	// Guarded by the lock of peers: whether somebody was let in on it, or it is no stranger's for it ends, and how many bytes may be read until then.
+	known bool
+	left  int
 	// calls is how many that began on it before are under way, and refusal what a stranger was told on it; expects says that the key is that of somebody in the cluster, once it was looked
 	// at. They are guarded too.
 	calls           int
-	unfinished      unfinished
 	refusal         error
 	looked, expects bool
-	// held are the answers that were not read, and unread their bytes. They are guarded too.
-	held   map[*held]struct{}
-	unread int
 	// node is whose it is, if it is a node's; leaving says that it is closed soon. Both are guarded too.
 	node    string
 	leaving bool
@@ -321,12 +306,14 @@ type peerConnection struct {
 
 // peerAddress is the address of whoever is at the other end of a connection. By it a call is known to be on that connection, and not on an earlier one of the same address that has not left yet.
 type peerAddress struct {
-	net.Addr
+	held.Address
 	connection *peerConnection
 }
 
 // RemoteAddr implements net.Conn.
-func (c *peerConnection) RemoteAddr() net.Addr { return peerAddress{c.Conn.RemoteAddr(), c} }
+func (c *peerConnection) RemoteAddr() net.Addr {
+	return peerAddress{c.Connection.RemoteAddr().(held.Address), c}
+}
 
 // leaveSoon has the connection closed when the last word was said on it. The caller holds the lock.
 func (c *peerConnection) leaveSoon() {
@@ -336,11 +323,11 @@ func (c *peerConnection) leaveSoon() {
 	}
 }
 
-var errTooMuch = errors.New("it has sent more than anybody needs to before being let in, or has more unfinished requests than anybody needs")
+var errTooMuch = errors.New("it has sent more than anybody needs to before being let in")
 
 // Read implements net.Conn.
 func (c *peerConnection) Read(into []byte) (int, error) {
-	n, err := c.Conn.Read(into)
+	n, err := c.Connection.Read(into)
 	if !c.peers.took(c, n) {
 		return 0, errTooMuch
 	}
@@ -350,5 +337,5 @@ func (c *peerConnection) Read(into []byte) (int, error) {
 // Close implements net.Conn.
 func (c *peerConnection) Close() error {
 	defer c.once.Do(func() { c.peers.leave(c) })
-	return c.Conn.Close()
+	return c.Connection.Close()
 }

@@ -78,7 +78,7 @@ func newServer(
 			if admitted {
 				kind = caller.Kind
 				peers.letIn(ctx, caller.NodeID)
-				peers.belongs(ctx, caller.String())
+				belongs(ctx, caller.String())
 			}
 			audit.CallOf(ctx).By(caller.String(), kind)
 		},
@@ -90,7 +90,7 @@ func newServer(
 		return slices.Contains(permissions[rpc].GetCallers(), clusterv1.Caller_CALLER_VIEWER) && !permissions[rpc].GetByKey()
 	}
 	rescue := recovery.WithRecoveryHandlerContext(func(_ context.Context, cause any) error { return panicked(config.Log, cause) })
-	server := grpc.NewServer(
+	server := grpc.NewServer(append(peers.held.Options(),
 		grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion:     tls.VersionTLS13,
 			GetCertificate: serving.GetCertificate,
@@ -101,10 +101,9 @@ func newServer(
 		})),
 		// Twice what rescues: so that a call which panics has its entry in the audit log, and for what is around it.
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(rescue), config.Metrics.Unary, audited.Unary(isAudited),
-			recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary, peers.keepUnary),
+			recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary, peers.held.Unary, peers.turn),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(rescue), config.Metrics.Stream, audited.Stream(isAudited),
-			recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream, peers.keepStream),
-		grpc.ForceServerCodecV2(newCodec()),
+			recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream, peers.held.Stream),
 		grpc.ReadBufferSize(connectionBuffer),
 		grpc.WriteBufferSize(connectionBuffer),
 		grpc.StaticStreamWindowSize(window),
@@ -112,14 +111,13 @@ func newServer(
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(peers.admit),
-		grpc.StatsHandler(peers),
 		grpc.ConnectionTimeout(handshakeWithin),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: idlePing, Timeout: idleAnswer, MaxConnectionAge: maxAge, MaxConnectionAgeGrace: maxAgeGrace,
 		}),
 		grpc.WaitForHandlers(true),
-	)
+	)...)
 	clusterv1.RegisterNodeServiceServer(server, nodes.NewService(nodes.Config{
 		Store: records, Snapshots: snapshots, News: news, Log: config.Log.Named("nodes"), Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
 	}))

@@ -28,14 +28,14 @@ const (
 // has too many calls by itself, or else the oldest. It never closes the newest, which may be that of a member who is let in within moments.
 //
 // It refuses no call: gRPC does not cancel the context of one that is refused here, and so keeps it in memory until the deadline that the caller has set. What is admitted ends with its connection.
-func (p *peers) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+func (p *peers) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
+	ctx, err := p.held.Begin(ctx, info)
+	connection := connectionOf(ctx)
+	if connection == nil || err != nil {
+		return ctx, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	connection := connectionOf(ctx)
-	if connection == nil {
-		return ctx, nil
-	}
-	ctx = p.begins(ctx, connection)
 	if connection.known {
 		return ctx, nil
 	}
@@ -78,12 +78,9 @@ func (p *peers) forgetCalls(connection *peerConnection, calls int) {
 	}
 }
 
-// end closes a connection soon, from which nothing is read any more. The caller holds the lock.
+// end closes a connection soon. The caller holds the lock.
 func (p *peers) end(connection *peerConnection) {
 	p.know(connection)
-	p.hold(connection, -connection.unfinished.bytes)
-	p.releaseAll(connection)
-	connection.ended = true
 	go func() { _ = connection.Close() }()
 }
 

@@ -49,9 +49,6 @@ func TestCallsOfAStranger(t *testing.T) {
 			t.Errorf("a connection with %d calls is closed", strangerCalls)
 		}
 		ends = append(ends, one.begin(t, p), one.begin(t, p))
-		if p.took(one.connection, 1) {
-			t.Error("it is read on")
-		}
 		synctest.Wait()
 		if !one.closed() || other.closed() {
 			t.Errorf("closed: %t, and the other one: %t", one.closed(), other.closed())

@@ -1,0 +1,50 @@
+package nodeapi_test
+
+import (
+	"crypto/tls"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/core/partial"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// connects connects as the holder of a certificate.
+func (a *api) connects(certificate *tls.Certificate) *tls.Conn {
+	a.t.Helper()
+	// That of the server is looked at in other tests.
+	conn, err := tls.Dial("tcp", a.server.Address(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*certificate}})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		a.t.Fatal(err)
+	}
+	return conn
+}
+
+// TestRequestsWithoutAnEnd: a client that sends parts of requests has 16 MiB of them on all of its connections, and loses the one on which it sends more. So does one that was revoked. Others are answered.
+func TestRequestsWithoutAnEnd(t *testing.T) {
+	a := serve(t)
+	a.everybody()
+	const request = 1 << 20
+	begin := func(certificate *tls.Certificate, calls int) error {
+		t.Helper()
+		return partial.Calls(a.connects(certificate), nodev1.NodeService_GetMetrics_FullMethodName, calls, request, request-1)
+	}
+	for name, certificate := range map[string]*tls.Certificate{"a viewer": a.operator("bob", bobID), "one who was revoked": a.operator("mallory", oldID)} {
+		if err := begin(certificate, 10); err != nil {
+			t.Errorf("%s, within the bound: %v", name, err)
+		}
+		if err := begin(certificate, 7); err == nil {
+			t.Errorf("%s holds 17 MiB of requests that are not complete", name)
+		}
+	}
+	if err := begin(a.operator("alice", aliceID), 15); err != nil {
+		t.Errorf("another operator: %v", err)
+	}
+	if _, err := nodev1.NewNodeServiceClient(a.remote(a.operator("bob", bobID))).GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
+		t.Errorf("the viewer, on another connection: %v", err)
+	}
+}
