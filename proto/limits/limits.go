@@ -81,6 +81,9 @@ const DirectoryPublished = Message / 2
 // DirectoryLabels is how much the labels of all nodes take in the directory at most, in bytes, beside what is published. Most clusters have less than 1 KiB for each node.
 const DirectoryLabels = Message / 4
 
+// NodeLabels is how much the labels of one node take, in bytes. So nobody can leave another node of up to 1,024 without room for as much.
+const NodeLabels = 4 << 10
+
 // SocketPath is the longest path of a Unix socket, in bytes: the kernel's 108 without the final zero.
 const SocketPath = 107
 

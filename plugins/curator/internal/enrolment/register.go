@@ -110,9 +110,12 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 	if bytes.Equal(join, c.key) {
 		return nil, answer.Errorf(codes.InvalidArgument, "the join key of the machine is its node key: it needs another one, since it is used while the volume is locked")
 	}
-	if waiting := rules.WaitingNodes(state); waiting >= rules.MaxNew && !kept.GetAutoApprove() {
-		return nil, answer.Errorf(codes.ResourceExhausted, "%d nodes wait for approval already, which is all that may: approve or remove some (`reeve node list`), "+
-			"then try again", waiting)
+	waitsIn, waitsFor := clusterv1.NodeState_NODE_STATE_NEW, "for approval"
+	if kept.GetAutoApprove() {
+		waitsIn, waitsFor = clusterv1.NodeState_NODE_STATE_STANDBY, "to become members"
+	}
+	if full := rules.WaitingMachines(state, waitsIn).Full(kept.GetCreatedBy()); full != "" {
+		return nil, answer.Errorf(codes.ResourceExhausted, "too many machines wait %s, by the tickets that they have come with: %s; approve or remove some (`reeve node list`), then try again", waitsFor, full)
 	}
 	node, err := s.newcomer(ctx, state, c, request, kept)
 	if err != nil {
@@ -140,7 +143,7 @@ func (s *Service) newcomer(
 	now := timestamppb.New(s.config.Now())
 	labels := tickets.Labels(kept, request.GetLabels())
 	carries := &clusterv1.NodeRecord{Id: c.id, Labels: labels}
-	if err := answer.Invalid(append(rules.Labels("labels", labels), rules.RoomForLabels("labels", state.Nodes, carries)...)); err != nil {
+	if err := answer.Invalid(append(rules.Labels("labels", labels), rules.RoomForLabels("labels", clusterv1.Caller_CALLER_OWNER, state.Nodes, carries)...)); err != nil {
 		return nil, err
 	}
 	asked := rules.Assign(request.GetRoles(), 1)

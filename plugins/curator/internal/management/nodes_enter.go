@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/plugins/curator/internal/tickets"
@@ -81,7 +82,10 @@ func (s *Service) approve(state *store.State, before *clusterv1.NodeRecord, requ
 		asked = request.GetRoles()
 	}
 	after.Roles = rules.Assign(asked, after.GetGeneration())
-	if err := answer.Invalid(append(rules.Labels("labels", after.GetLabels()), rules.RoomForLabels("labels", state.Nodes, after)...)); err != nil {
+	if err := answer.Invalid(append(rules.Labels("labels", after.GetLabels()), rules.RoomForLabels("labels", clusterv1.Caller_CALLER_OWNER, state.Nodes, after)...)); err != nil {
+		return nil, err
+	}
+	if err := answer.Invalid(rules.RoomForNode("roles", clusterv1.Caller_CALLER_OWNER, state.Nodes, after)); err != nil {
 		return nil, err
 	}
 	return after, check(state, before, after, "roles")
@@ -130,6 +134,7 @@ func (s *Service) SetLabels(ctx context.Context, request *clusterv1.SetLabelsReq
 	if err := answer.Invalid(append(rules.Labels("labels", request.GetLabels()), oneLine("labels", request.GetLabels())...)); err != nil {
 		return nil, err
 	}
+	caller, _ := auth.CallerOf(ctx)
 	node, err := s.changeNode(ctx, request, func(state *store.State, before *clusterv1.NodeRecord) (*clusterv1.NodeRecord, error) {
 		if before.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
 			return nil, answer.Errorf(codes.FailedPrecondition, "node %s was removed from the cluster: its record is kept as it was", before.GetId())
@@ -141,7 +146,7 @@ func (s *Service) SetLabels(ctx context.Context, request *clusterv1.SetLabelsReq
 		after := proto.CloneOf(before)
 		after.Labels = labels
 		after.Generation++
-		return after, answer.Invalid(append(rules.Labels("labels", labels), rules.RoomForLabels("labels", state.Nodes, after)...))
+		return after, answer.Invalid(append(rules.Labels("labels", labels), rules.RoomForLabels("labels", caller.Kind, state.Nodes, after)...))
 	})
 	if err != nil {
 		return nil, err

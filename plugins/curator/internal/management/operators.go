@@ -57,8 +57,12 @@ func addOperator(state *store.State, wanted *clusterv1.Operator) (*store.Change,
 	if holder := rules.KeyHolder(state, wanted.GetPublicKey()); holder != "" {
 		return nil, answer.Errorf(codes.AlreadyExists, "the key is %s: an operator needs a key of its own, or nobody could tell who calls", holder)
 	}
-	if len(state.Operators) >= rules.MaxOperators {
-		return nil, answer.Errorf(codes.ResourceExhausted, "there are %d operators already, which is all that a cluster has: revoke some (`reeve operator revoke NAME`)", rules.MaxOperators)
+	made := make(rules.Made)
+	for _, operator := range state.Operators {
+		made.Add(operator.GetCreatedBy())
+	}
+	if full := made.Full(wanted.GetCreatedBy()); full != "" {
+		return nil, answer.Errorf(codes.ResourceExhausted, "no operator can be added: %s; revoke some (`reeve operator list`, `reeve operator revoke NAME`)", full)
 	}
 	return &store.Change{Operators: []*clusterv1.Operator{wanted}}, nil
 }

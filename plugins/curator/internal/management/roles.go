@@ -112,6 +112,10 @@ func (s *Service) changeRoles(
 		if err := check(state, before, after, field); err != nil {
 			return nil, err
 		}
+		caller, _ := auth.CallerOf(ctx)
+		if err := answer.Invalid(rules.RoomForNode(field, caller.Kind, state.Nodes, after)); err != nil {
+			return nil, err
+		}
 		return after, s.curatorStays(ctx, state, before, after)
 	})
 }

@@ -251,14 +251,14 @@ func quote(s string) string {
 // change is made: the state that is decided from is the one that is changed.
 func (s *Service) change(ctx context.Context, dryRun bool, decide func(*store.State) (*store.Change, error)) (*store.State, error) {
 	caller, _ := auth.CallerOf(ctx)
-	var tried []*store.Change
+	var last *store.Change
 	checked := func(state *store.State) (*store.Change, error) {
 		if err := caller.Check(state); err != nil {
 			return nil, err
 		}
 		change, err := decide(state)
 		if change != nil {
-			tried = append(tried, change)
+			last = change
 		}
 		return change, err
 	}
@@ -269,7 +269,7 @@ func (s *Service) change(ctx context.Context, dryRun bool, decide func(*store.St
 	if err != nil {
 		return nil, err
 	}
-	defer func() { write.end(tried) }()
+	defer func() { write.end(last) }()
 	return s.config.Store.Update(ctx, audit.CallOf(ctx), checked)
 }
 

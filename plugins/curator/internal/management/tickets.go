@@ -61,8 +61,8 @@ func (s *Service) CreateTicket(ctx context.Context, request *clusterv1.CreateTic
 					"make the ticket without --auto-approve, or without the role, and assign it to the node later (`reeve node role add`)", role, capability)
 			}
 		}
-		if kept := len(state.Tickets) - len(tickets.Forgotten(state, now)); kept >= tickets.Most {
-			return nil, answer.Errorf(codes.ResourceExhausted, "there are %d tickets already, which is all that a cluster keeps: revoke some (`reeve ticket revoke ID`)", kept)
+		if full := tickets.Made(state, now).Full(made.GetCreatedBy()); full != "" {
+			return nil, answer.Errorf(codes.ResourceExhausted, "no ticket can be made: %s; revoke some (`reeve ticket list`, `reeve ticket revoke ID`)", full)
 		}
 		return &store.Change{Tickets: []*curatorv1.Ticket{made}}, nil
 	})
@@ -109,6 +109,7 @@ func ticketProblems(request *clusterv1.CreateTicketRequest) (problems rules.Prob
 		}
 	}
 	problems = append(problems, rules.Labels("labels", request.GetLabels())...)
+	problems = append(problems, rules.RoomForLabels("labels", clusterv1.Caller_CALLER_OWNER, nil, &clusterv1.NodeRecord{Labels: request.GetLabels()})...)
 	return append(problems, oneLine("labels", request.GetLabels())...)
 }
 

@@ -68,12 +68,12 @@ func (w *writers) at(operator string) *writer {
 	return w.of[operator]
 }
 
-// end has the writer owe what was written, each time that it was tried.
-func (w *writer) end(tried []*store.Change) {
+// end has the writer owe what was written. A change that was tried again, since another one was faster, is owed once.
+func (w *writer) end(change *store.Change) {
 	if w == nil {
 		return
 	}
-	for _, change := range tried {
+	if change != nil {
 		w.pace.ReserveN(time.Now(), min(change.Written, writtenAtOnce))
 	}
 	<-w.line

@@ -18,8 +18,6 @@ const (
 	// MaxRegistration is the size of what a machine that comes may have the cluster keep, in bytes: some addresses, and roles with short configurations. Long ones
 	// are set once it is approved. A thousand machines that nobody has looked at take no more of the store than a few plugins.
 	MaxRegistration = 16 << 10
-	// MaxNew is how many nodes may wait for approval at a time: more than an owner looks at, and few enough that every decision can read all of them.
-	MaxNew = 1000
 )
 
 // Registration checks the form of what a machine says of itself when it registers.
@@ -57,16 +55,6 @@ func Assign(asked []*clusterv1.RoleAssignment, generation uint64) []*clusterv1.R
 	}
 	slices.SortFunc(roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
 	return roles
-}
-
-// WaitingNodes is how many nodes wait for approval.
-func WaitingNodes(state *store.State) (n int) {
-	for _, node := range state.Nodes {
-		if node.GetState() == clusterv1.NodeState_NODE_STATE_NEW {
-			n++
-		}
-	}
-	return n
 }
 
 // JoinKeyHolder returns the node whose join key a key is; nil: it is no node's.

@@ -10,9 +10,6 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// MaxOperators is how many operators a cluster has at most: every node holds all of them.
-const MaxOperators = 1000
-
 // reserved is what the audit log and the command line call callers who are not operators.
 var reserved = []string{"core", "local", "node", "owner", "unknown"}
 

@@ -6,12 +6,8 @@ import (
 	"regexp"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
-	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
 // Limits of what one record may hold, beyond those that proto/limits shares with other processes. They keep every transaction below what the store takes at once, and every answer below what a client
@@ -86,27 +82,6 @@ func Labels(field string, labels map[string]string) (problems Problems) {
 		if len(value) > maxLabelValue {
 			problems.add(field, "the value of label %s has %d bytes, at most %d fit", quote(key), len(value), maxLabelValue)
 		}
-	}
-	return problems
-}
-
-// RoomForLabels checks that the directory has room for the labels that a node is to have, beside those of the other nodes.
-func RoomForLabels(field string, nodes map[string]*clusterv1.NodeRecord, after *clusterv1.NodeRecord) (problems Problems) {
-	size := func(node *clusterv1.NodeRecord) int {
-		return proto.Size(&hostv1.DirectoryNode{Labels: node.GetLabels()})
-	}
-	own := size(after)
-	if own <= size(nodes[after.GetId()]) {
-		return nil
-	}
-	total := own
-	for id, node := range nodes {
-		if id != after.GetId() && node.GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-			total += size(node)
-		}
-	}
-	if total > limits.DirectoryLabels {
-		problems.add(field, "the labels of all nodes would have %d bytes together, and every node is sent at most %d of them: first remove labels that nobody needs", total, limits.DirectoryLabels)
 	}
 	return problems
 }

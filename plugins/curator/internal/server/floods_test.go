@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -9,9 +11,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/plugins/curator/internal/tickets"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -48,26 +52,95 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// So many machines may wait for approval, and no more: also with good tickets.
-func TestWaitingIsBounded(t *testing.T) {
-	c := newCluster(t)
-	c.announce()
-	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: 9})
-	c.machine().register(made)
-	for added := 1; added < rules.MaxNew; {
+// waits adds machines that wait for approval, by somebody's tickets.
+func (c *cluster) waits(machines int, maker string) {
+	c.t.Helper()
+	for added := 0; added < machines; {
 		c.update(func(*store.State) *store.Change {
 			change := new(store.Change)
-			for ; len(change.Nodes) < 111 && added < rules.MaxNew; added++ {
-				key := public(newKey(t))
-				change.Nodes = append(change.Nodes, &clusterv1.NodeRecord{Id: identity.NodeID(key), PublicKey: key, State: stateNew, Generation: 1})
+			for ; len(change.Nodes) < 111 && added < machines; added++ {
+				key := public(newKey(c.t))
+				change.Nodes = append(change.Nodes, &clusterv1.NodeRecord{
+					Id: identity.NodeID(key), PublicKey: key, State: stateNew, Generation: 1, Registration: &clusterv1.Registration{TicketCreatedBy: maker},
+				})
 			}
 			return change
 		})
 	}
-	m := c.machine()
-	_, err := m.enrolment().Register(t.Context(), m.request(made))
-	wantCode(t, err, codes.ResourceExhausted, "1000 nodes wait")
+}
+
+// So many machines may wait for approval, and no more: also with good tickets. One operator's tickets do not take all places.
+func TestWaitingIsBounded(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: 9})
+	olga := c.addOperator("olga", roleOwner).client()
+	hers, err := olga.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{Uses: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	automatic, err := olga.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{AutoApprove: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	register := func(with *clusterv1.CreateTicketResponse) error {
+		m := c.machine()
+		_, err := m.enrolment().Register(t.Context(), m.request(with))
+		return err
+	}
+	c.waits(rules.MostOfOne, "olga")
+	wantCode(t, register(hers), codes.ResourceExhausted, "operator olga has made 250 of them", "reeve node list")
+	c.machine().register(made)
+	c.machine().register(automatic)
+	c.waits(rules.MostMade-rules.MostOfOne-1, "owner")
+	wantCode(t, register(made), codes.ResourceExhausted, "there are 1000 already")
 	c.machine().register(c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true}))
+}
+
+// What operators with the role owner can make more and more of, one of them does not use up, nor all of them together: the holder of the owner key can go on, and ends an operator's tickets with the operator.
+func TestSharesOfOperators(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	olga, otto := c.addOperator("olga", roleOwner), c.addOperator("otto", roleOwner)
+	ticket := func(as clusterv1.ManagementServiceClient) error {
+		_, err := as.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{})
+		return err
+	}
+	add := func(as clusterv1.ManagementServiceClient, name string) error {
+		_, err := as.AddOperator(t.Context(), &clusterv1.AddOperatorRequest{Name: name, Role: roleViewer, PublicKey: public(newKey(t))})
+		return err
+	}
+	for part := range slices.Chunk(make([]struct{}, rules.MostOfOne), 50) {
+		c.update(func(*store.State) *store.Change {
+			change := new(store.Change)
+			for range part {
+				made, _ := tickets.New(&curatorv1.Ticket{CreatedBy: "olga", MadeBy: olga.record.GetId(), Uses: 1, Expires: tickets.Expires(time.Now(), 0)})
+				key := public(newKey(t))
+				change.Tickets = append(change.Tickets, made)
+				change.Operators = append(change.Operators, &clusterv1.Operator{
+					Name: "o-" + made.GetId(), Id: made.GetId() + made.GetId(), Role: roleViewer, PublicKey: key, CreatedBy: "operator olga",
+				})
+			}
+			return change
+		})
+	}
+	wantCode(t, ticket(olga.client()), codes.ResourceExhausted, "operator olga has made 250 of them", "reeve ticket revoke")
+	wantCode(t, add(olga.client(), "oscar"), codes.ResourceExhausted, "operator olga has made 250 of them", "reeve operator revoke")
+	for name, as := range map[string]clusterv1.ManagementServiceClient{"otto": otto.client(), "the owner": c.asOwner()} {
+		if err := errors.Join(ticket(as), add(as, "of-"+strings.TrimPrefix(name, "the "))); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "olga"}); err != nil {
+		t.Fatal(err)
+	}
+	if left := len(c.tickets()); left != 2 {
+		t.Errorf("%d tickets are left", left)
+	}
+	olga = c.addOperator("olga", roleOwner)
+	if err := ticket(olga.client()); err != nil {
+		t.Errorf("another one of that name: %v", err)
+	}
 }
 
 // A rack that is switched on at once comes in, through whichever curators.
@@ -90,9 +163,9 @@ func TestManyRegisterAtOnce(t *testing.T) {
 					return err
 				},
 			} {
-				// Who is told to come again does.
+				// Who is told to come again does, and so does whoever was a stranger for too long, on a busy machine.
 				err := call()
-				for code := status.Code(err); code == codes.Aborted || code == codes.ResourceExhausted; code = status.Code(err) {
+				for code := status.Code(err); code == codes.Aborted || code == codes.ResourceExhausted || code == codes.Unavailable; code = status.Code(err) {
 					err = call()
 				}
 				if err != nil {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -32,8 +33,6 @@ const (
 	MaxUses = 1000
 	// MaxNote is the length of a note in bytes.
 	MaxNote = 256
-	// Most is how many tickets a cluster keeps.
-	Most = 1000
 	// OwnerName is what the holder of the owner key is called as the maker of a ticket. No operator is called so.
 	OwnerName = "owner"
 	// ShownFor is how long a ticket is still listed after it has expired, and how long it is kept.
@@ -117,6 +116,17 @@ func Forgotten(state *store.State, now time.Time) []string {
 		}
 	}
 	return ids
+}
+
+// Made counts the tickets that are listed by who made them.
+func Made(state *store.State, now time.Time) rules.Made {
+	made, forgotten := make(rules.Made), Forgotten(state, now)
+	for id, kept := range state.Tickets {
+		if _, gone := slices.BinarySearch(forgotten, id); !gone {
+			made.Add(kept.GetCreatedBy())
+		}
+	}
+	return made
 }
 
 // MadeBy returns the tickets of somebody, by the ID of the operator's record and the name in it, as they are shown, sorted.
