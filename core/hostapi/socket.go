@@ -43,7 +43,7 @@ const (
 // roles are sent alike, is counted by itself.
 var bounds = held.Config{
 	Unfinished: 8 * maxRequest, AllUnfinished: 128 << 20, Held: 32 << 20, AllUnread: 128 << 20, Call: 8 << 10, Answer: 4 << 10,
-	Refusal: func(instance string, held int) error {
+	Refusal: func(instance string, held, _ int) error {
 		return status.Errorf(codes.ResourceExhausted, "instance %s holds %d MiB in the core with calls that are under way and with answers that were not read, and may hold 32 MiB: "+
 			"read the answers of former calls, or close their connections", instance, held>>20)
 	},

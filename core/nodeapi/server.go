@@ -61,9 +61,10 @@ const (
 // bounds is what clients over TCP may have the core hold, each on all of its connections: of requests, seven imports at once, and of answers, two of the largest.
 var bounds = held.Config{
 	Unfinished: 16 * maxRequest, AllUnfinished: 128 << 20, Held: 32 << 20, AllUnread: 128 << 20, Call: 8 << 10, Answer: 4 << 10,
-	Refusal: func(_ string, held int) error {
-		return status.Errorf(codes.ResourceExhausted, "nodeapi: this client holds %d MiB in the core with calls that are under way and with answers that were not read, and may hold 32 MiB: "+
-			"read the answers of former calls, or close their connections", held>>20)
+	Streams: 256,
+	Refusal: func(_ string, held, streams int) error {
+		return status.Errorf(codes.ResourceExhausted, "nodeapi: this client holds %d MiB in the core with calls that are under way and with answers that were not read, and may hold 32 MiB; and has %d streams, and may have 256: "+
+			"read the answers of former calls, or close their connections", held>>20, streams)
 	},
 }
 

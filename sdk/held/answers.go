@@ -41,7 +41,7 @@ func (a *answer) encode() (mem.BufferSlice, error) {
 
 // Unary has a call hold its request, and its answer until that was read. It is to be inside of what finds out who calls.
 func (c *Counts) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	end, err := c.carryOut(ctx, request)
+	end, err := c.carryOut(ctx, request, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (c *Counts) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo
 
 // Stream does the same for streams. Of one that is not read gRPC takes 64 KiB and one message more, or thousands that are so small that what is around them is most of it. So each message counts until it was read.
 func (c *Counts) Stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	end, err := c.carryOut(stream.Context(), nil)
+	end, err := c.carryOut(stream.Context(), nil, 1)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func size(message any) (all, alone int) {
 	return all, all
 }
 
-// carryOut counts a call until end is called.
-func (c *Counts) carryOut(ctx context.Context, request any) (end func(), err error) {
+// carryOut counts a call, and whether it is a stream, until end is called.
+func (c *Counts) carryOut(ctx context.Context, request any, streams int) (end func(), err error) {
 	bytes, _ := size(request)
 	bytes += c.config.Call
 	connection := ConnectionOf(ctx)
@@ -99,15 +99,23 @@ func (c *Counts) carryOut(ctx context.Context, request any) (end func(), err err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	client := connection.client
-	if client != "" && c.held[client]+bytes > c.config.Held {
-		return nil, c.config.Refusal(client, c.held[client])
+	tooMany := c.config.Streams > 0 && c.streams[client]+streams > c.config.Streams
+	if client != "" && (tooMany || c.held[client]+bytes > c.config.Held) {
+		return nil, c.refusal(client)
 	}
 	add(c.held, client, bytes)
+	add(c.streams, client, streams)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		add(c.held, client, -bytes)
+		add(c.streams, client, -streams)
 	}, nil
+}
+
+// refusal is the error of a call of a client that has as much as it may. mu is held.
+func (c *Counts) refusal(client string) error {
+	return c.config.Refusal(client, c.held[client], c.streams[client])
 }
 
 // keep counts an answer until it was sent, or its connection has ended. Where all clients have too much to read, the connection on which the most waits is closed.
@@ -135,7 +143,7 @@ func (c *Counts) keep(ctx context.Context, response any) (any, error) {
 	}
 	client := connection.client
 	if client != "" && c.held[client]+bytes > c.config.Held {
-		return nil, c.config.Refusal(client, c.held[client])
+		return nil, c.refusal(client)
 	}
 	for c.allUnread+alone > c.config.AllUnread {
 		most := connection

@@ -19,10 +19,12 @@ type Config struct {
 	// Held is how much the calls of one client may hold, on all of its connections: their requests while they are under way, and their answers until those were read. What is beyond it is refused. AllUnread is how much of answers may
 	// wait until all clients read them. Beyond it the connection on which the most waits is closed.
 	Held, AllUnread int
+	// Streams is how many streams a client may have open, on all of its connections: what each of them is told has to be looked at and encoded for each. Beyond it the next one is refused. 0: as many as it may have calls.
+	Streams int
 	// Call is what a call holds beside its request while it is under way, and Answer what is kept beside an answer until that was read.
 	Call, Answer int
-	// Refusal returns the error of a call whose client holds too much already.
-	Refusal func(client string, held int) error
+	// Refusal returns the error of a call whose client holds so many bytes, or has so many streams, and may not have more.
+	Refusal func(client string, held, streams int) error
 }
 
 // Counts is what the clients of a server hold.
@@ -35,12 +37,13 @@ type Counts struct {
 	unfinished    map[string]int
 	allUnfinished int
 	held          map[string]int
+	streams       map[string]int
 	allUnread     int
 }
 
 // New returns a Counts of nothing.
 func New(config Config) *Counts {
-	return &Counts{config: config, all: make(map[*Connection]struct{}), unfinished: make(map[string]int), held: make(map[string]int)}
+	return &Counts{config: config, all: make(map[*Connection]struct{}), unfinished: make(map[string]int), held: make(map[string]int), streams: make(map[string]int)}
 }
 
 // Options are what a server of the Counts needs, beside [Counts.Begin] and the interceptors.

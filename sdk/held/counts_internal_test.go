@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,7 +25,7 @@ const largest = 2 << 20
 
 var bounds = Config{
 	Unfinished: 8 * largest, AllUnfinished: 256 << 20, Held: 64 << 20, AllUnread: 256 << 20, Call: 64 << 10, Answer: 4 << 10,
-	Refusal: func(client string, held int) error {
+	Refusal: func(client string, held, _ int) error {
 		return status.Errorf(codes.ResourceExhausted, "%s holds %d bytes", client, held)
 	},
 }
@@ -209,16 +210,16 @@ func TestCallsUnderWayOfAClient(t *testing.T) {
 	one, two, other := connects(c, "vera"), connects(c, "vera"), connects(c, "victor")
 	var ends []func()
 	for n := range bounds.Held / bounds.Call {
-		end, err := c.carryOut([]*socket{one, two}[n%2].call(), nil)
+		end, err := c.carryOut([]*socket{one, two}[n%2].call(), nil, 0)
 		if err != nil {
 			t.Fatalf("call %d: %v", n, err)
 		}
 		ends = append(ends, end)
 	}
-	if _, err := c.carryOut(one.call(), nil); status.Code(err) != codes.ResourceExhausted {
+	if _, err := c.carryOut(one.call(), nil, 0); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one call more: %v", err)
 	}
-	if end, err := c.carryOut(other.call(), nil); err != nil {
+	if end, err := c.carryOut(other.call(), nil, 0); err != nil {
 		t.Error(err)
 	} else {
 		ends = append(ends, end)
@@ -227,11 +228,11 @@ func TestCallsUnderWayOfAClient(t *testing.T) {
 		end()
 	}
 	half := wrapperspb.Bytes(make([]byte, bounds.Held/2))
-	end, err := c.carryOut(one.call(), half)
+	end, err := c.carryOut(one.call(), half, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.carryOut(one.call(), half); status.Code(err) != codes.ResourceExhausted {
+	if _, err := c.carryOut(one.call(), half, 0); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("requests of 64 MiB: %v", err)
 	}
 	end()
@@ -239,11 +240,48 @@ func TestCallsUnderWayOfAClient(t *testing.T) {
 		t.Errorf("when all have ended there are %v", c.held)
 	}
 	for _, uncounted := range []context.Context{context.Background(), peer.NewContext(context.Background(), &peer.Peer{Addr: new(net.UnixAddr)})} {
-		if end, err := c.carryOut(uncounted, half); err != nil {
+		if end, err := c.carryOut(uncounted, half, 0); err != nil {
 			t.Errorf("a connection that is not counted: %v", err)
 		} else {
 			end()
 		}
+	}
+}
+
+// A client has so many streams at a time, on all of its connections, and as many other calls as before.
+func TestStreamsOfAClient(t *testing.T) {
+	config := bounds
+	config.Streams = 3
+	c := New(config)
+	one, two, other := connects(c, "vera"), connects(c, "vera"), connects(c, "victor")
+	ended := make(chan struct{})
+	var streams sync.WaitGroup
+	begun := make(chan struct{})
+	open := func(s *socket) error {
+		return c.Stream(nil, sent{ctx: s.call()}, nil, func(any, grpc.ServerStream) error {
+			begun <- struct{}{}
+			<-ended
+			return nil
+		})
+	}
+	for _, s := range []*socket{one, two, one, other} {
+		streams.Go(func() {
+			if err := open(s); err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+	}
+	if err := open(two); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one stream more: %v", err)
+	}
+	if _, err := c.Unary(one.call(), nil, nil, func(context.Context, any) (any, error) { return nil, nil }); err != nil {
+		t.Errorf("another call: %v", err)
+	}
+	close(ended)
+	streams.Wait()
+	if len(c.streams) != 0 {
+		t.Errorf("when all have ended there are %v", c.streams)
 	}
 }
 

@@ -48,7 +48,7 @@ func (l listener) Accept() (net.Conn, error) {
 // serve serves a method that answers with 1 MiB, and returns what connects to it.
 func serve(t *testing.T, config held.Config) (dial func(options ...grpc.DialOption) *grpc.ClientConn) {
 	t.Helper()
-	config.Refusal = func(client string, held int) error {
+	config.Refusal = func(client string, held, _ int) error {
 		return status.Errorf(codes.ResourceExhausted, "%s holds %d bytes", client, held)
 	}
 	counts := held.New(config)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -27,6 +28,10 @@ const (
 	// who is refused calls several times a second.
 	noteEvery = 10 * time.Second
 	noteAgain = 10 * time.Minute
+	// startsAtOnce and startEvery bound the starts of one node: so many at once, and then one in that time. Each is written to the store, which does not bound what a curator writes. No core starts as often, and who has the key of a node
+	// can claim to.
+	startsAtOnce = 64
+	startEvery   = time.Second
 )
 
 // StartStore is where the starts of nodes are kept: a *store.Store.
@@ -51,11 +56,12 @@ type Starts struct {
 
 	mu    sync.Mutex
 	noted map[string]time.Time // when a refused start was last noted, by node ID; no longer than the cluster has nodes, since who calls is one
+	paces map[string]*rate.Limiter
 }
 
 // NewStarts returns Starts that have noted nothing yet.
 func NewStarts(config StartsConfig) *Starts {
-	return &Starts{config: config, noted: make(map[string]time.Time)}
+	return &Starts{config: config, noted: make(map[string]time.Time), paces: make(map[string]*rate.Limiter)}
 }
 
 // calling returns a node with the incarnation that its call carries.
@@ -91,6 +97,9 @@ func (s *Starts) Admit(
 		case known != nil && known.GetNumber() == incarnation.GetNumber():
 			return state.Revision, nil, nil
 		}
+		if err := s.Begin(node); err != nil {
+			return 0, nil, err
+		}
 		revision, err := s.config.Store.Incarnate(ctx, state.Revision, node, incarnation)
 		if err == nil {
 			return revision, nil, nil
@@ -110,6 +119,19 @@ func (s *Starts) Admit(
 			return 0, nil, answer.Removed(record)
 		}
 	}
+}
+
+// Begin counts what a node does once for each of its starts, or says why it is one too many.
+func (s *Starts) Begin(node string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paces[node] == nil {
+		s.paces[node] = rate.NewLimiter(rate.Every(startEvery), startsAtOnce)
+	}
+	if !s.paces[node].AllowN(s.config.Now(), 1) {
+		return answer.Errorf(codes.ResourceExhausted, "node %s starts more often than any core does: it may do so %d times at once and then once in %v: wait, and find out who has its key", node, startsAtOnce, startEvery)
+	}
+	return nil
 }
 
 // refuse notes for operators, now and then, which start was refused.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
@@ -39,7 +40,7 @@ func standing(revision int64, start *curatorv1.KnownIncarnation) *store.State {
 // TestStartThatCouldNotBeKept has a start be taken by a store that is full: it stands next to the one that is known, and not next to another one.
 func TestStartThatCouldNotBeKept(t *testing.T) {
 	for _, before := range []*curatorv1.KnownIncarnation{nil, known(2, "b")} {
-		starts := NewStarts(StartsConfig{Store: fullStore{}, Log: hclog.NewNullLogger()})
+		starts := NewStarts(StartsConfig{Store: fullStore{}, Log: hclog.NewNullLogger(), Now: time.Now})
 		caller := Caller{NodeID: "n1", incarnation: &clusterv1.Incarnation{Number: 5, Nonce: []byte("e")}}
 		var err error
 		if caller.revision, caller.over, err = starts.Admit(t.Context(), standing(10, before), "n1", caller.incarnation); err != nil {
@@ -55,6 +56,33 @@ func TestStartThatCouldNotBeKept(t *testing.T) {
 				t.Errorf("%v was known, now %v: %v", before, start, err)
 			}
 		}
+	}
+}
+
+// TestStartsHaveAPace: who has the key of a node can claim that it starts again and again, and each start is written. Others have a pace of their own, and a start that is known costs nothing.
+func TestStartsHaveAPace(t *testing.T) {
+	now := time.Now()
+	starts := NewStarts(StartsConfig{Store: fullStore{}, Log: hclog.NewNullLogger(), Now: func() time.Time { return now }})
+	begin := func(node string, number uint64) error {
+		_, _, err := starts.Admit(t.Context(), standing(10, known(2, "b")), node, &clusterv1.Incarnation{Number: number, Nonce: []byte("b")})
+		return err
+	}
+	for n := range uint64(startsAtOnce) {
+		if err := begin("n1", 3+n); err != nil {
+			t.Fatalf("start %d: %v", n, err)
+		}
+	}
+	if err := begin("n1", 1000); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	for what, err := range map[string]error{"the start that is known": begin("n1", 2), "another node": begin("n2", 3)} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	now = now.Add(startEvery)
+	if err := begin("n1", 1001); err != nil {
+		t.Errorf("later: %v", err)
 	}
 }
 

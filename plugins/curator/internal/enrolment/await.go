@@ -28,7 +28,7 @@ func (s *Service) Await(_ *clusterv1.AwaitRequest, stream grpc.ServerStreamingSe
 		return err
 	}
 	var sent *clusterv1.AwaitResponse
-	for watcher := s.config.Snapshots.Watch(); ; {
+	for watcher := s.config.News.Watch(); ; {
 		snapshot, err := watcher.Next(ctx)
 		if err != nil {
 			return err

@@ -54,7 +54,10 @@ func (s *Service) Commit(ctx context.Context, request *clusterv1.CommitRequest) 
 			return s.committed(ctx, state, c)
 		}
 	}
-	// It is a member already: the answer was lost, or something pretends to be it.
+	// It is a member already: the answer was lost, or something pretends to be it. It gets another certificate, of which a note is written.
+	if err := s.config.Starts.Begin(c.id); err != nil {
+		return nil, err
+	}
 	if err := s.same(ctx, c, request.GetCuk()); err != nil {
 		return nil, err
 	}

@@ -36,11 +36,12 @@ var _ Store = (*store.Store)(nil)
 
 // Config is what the service needs.
 type Config struct {
-	Store     Store
-	Snapshots *event.Value[*cache.Snapshot]
-	Starts    *auth.Starts
-	Log       hclog.Logger
-	Now       func() time.Time
+	Store Store
+	// Snapshots and News are those of the cache.
+	Snapshots, News *event.Value[*cache.Snapshot]
+	Starts          *auth.Starts
+	Log             hclog.Logger
+	Now             func() time.Time
 	// ClusterUser is the ConsensusUser of the role that provides the cluster API.
 	ClusterUser string
 	// CheckRoles holds a node's record with other roles against the rules of the whole cluster; field is where the roles are in the request, for messages.

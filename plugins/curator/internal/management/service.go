@@ -201,7 +201,7 @@ func (s *Service) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.Ser
 		if node == nil {
 			return answer.Errorf(codes.NotFound, "the cluster has no record of node %s any more", id)
 		}
-		if sent != nil && proto.Equal(node, sent) {
+		if sent != nil && same(node, sent) {
 			continue
 		}
 		if err := stream.Send(&clusterv1.WatchNodeResponse{Node: node}); err != nil {
@@ -209,6 +209,17 @@ func (s *Service) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.Ser
 		}
 		sent = node
 	}
+}
+
+// same reports whether two snapshots show a node alike. Most snapshots are about other nodes, and have the same record and status of this one: what is large is compared only if it was written.
+func same(node, before *clusterv1.Node) bool {
+	if node.GetRecord() != before.GetRecord() || node.GetStatus() != before.GetStatus() {
+		return proto.Equal(node, before)
+	}
+	rest := func(of *clusterv1.Node) *clusterv1.Node {
+		return &clusterv1.Node{Healthy: of.GetHealthy(), Store: of.GetStore(), Problem: of.GetProblem()}
+	}
+	return proto.Equal(rest(node), rest(before))
 }
 
 // find returns the ID of the node that a caller means by its ID or the beginning of it.

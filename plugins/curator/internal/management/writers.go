@@ -29,26 +29,17 @@ type writers struct {
 }
 
 // writer is one of them.
-type writer struct {
-	line chan struct{} // holds one for the change that is being made: what it writes is known afterwards
-	pace *rate.Limiter
-}
+type writer struct{ pace *rate.Limiter }
 
-// begin waits until what a caller has written before is paid for, in a line of the caller's own. The change lasts until end is called. nil: nothing is counted.
+// begin waits until what a caller has written before is paid for. The change lasts until end is called, and the next one of the caller begins after that: what it writes is known then. nil: nothing is counted.
 func (w *writers) begin(ctx context.Context, caller auth.Caller) (*writer, error) {
 	if caller.Kind != clusterv1.Caller_CALLER_OPERATOR {
 		return nil, nil
 	}
 	own := w.at(caller.Person.Operator)
-	select {
-	case own.line <- struct{}{}:
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
 	if own.pace.Tokens() >= 0 || own.pace.WaitN(ctx, 1) == nil {
 		return own, nil
 	}
-	<-own.line
 	if ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -63,18 +54,14 @@ func (w *writers) at(operator string) *writer {
 		w.of = make(map[string]*writer)
 	}
 	if w.of[operator] == nil {
-		w.of[operator] = &writer{line: make(chan struct{}, 1), pace: rate.NewLimiter(writePace, writtenAtOnce)}
+		w.of[operator] = &writer{rate.NewLimiter(writePace, writtenAtOnce)}
 	}
 	return w.of[operator]
 }
 
 // end has the writer owe what was written. A change that was tried again, since another one was faster, is owed once.
 func (w *writer) end(change *store.Change) {
-	if w == nil {
-		return
-	}
-	if change != nil {
+	if w != nil && change != nil {
 		w.pace.ReserveN(time.Now(), min(change.Written, writtenAtOnce))
 	}
-	<-w.line
 }

@@ -52,6 +52,10 @@ func (s *Service) KeepAlive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveR
 		if err != nil {
 			return err
 		}
+		// Each is an exchange with the store.
+		if err := s.paces.calls(id, s.config.Now()); err != nil {
+			return err
+		}
 		// The heartbeat may go by another lease by now, if the node was at another curator in between. As long as this one has not heard that it goes by the lease that was renewed here, the
 		// store is asked.
 		if snapshot, ok := s.config.Snapshots.Get(); !ok || snapshot.Beats[id] != lease {

@@ -198,6 +198,19 @@ func TestNewcomersSendLittle(t *testing.T) {
 	}
 }
 
+// A member that commits itself again and again gets a certificate each time, of which a note is written: it has a pace.
+func TestMembersCommitSeldom(t *testing.T) {
+	c := newStandingCluster(t)
+	c.announce()
+	m := c.member("store")
+	client := m.enrolment()
+	var err error
+	for n := 0; n < 200 && err == nil; n++ {
+		_, err = client.Commit(t.Context(), &clusterv1.CommitRequest{Cuk: m.cuk, Incarnation: m.start})
+	}
+	wantCode(t, err, codes.ResourceExhausted, "starts more often")
+}
+
 // A machine that was removed is a stranger: it may fail no oftener than any other.
 func TestRemovedMachinesAreStrangers(t *testing.T) {
 	c := newStandingCluster(t)

@@ -12,12 +12,13 @@ import (
 )
 
 // bounds is what callers may have the curator hold, each on all of its connections, and all of them, of whom there may be many: a quarter of what the curator may use. Eight of the largest requests of one caller may be incomplete.
-// Its calls may hold four lists of a thousand nodes with all that can be said of each.
+// Each snapshot of the cluster wakes each stream. Its calls may hold four lists of a thousand nodes with all that can be said of each.
 var bounds = held.Config{
 	Unfinished: 8 * maxRequest, AllUnfinished: 256 << 20, Held: 64 << 20, AllUnread: 256 << 20, Call: 64 << 10, Answer: 4 << 10,
-	Refusal: func(caller string, held int) error {
-		return answer.Errorf(codes.ResourceExhausted, "%s holds %d MiB in this curator with calls that are under way and with answers that were not read, and may hold 64 MiB: "+
-			"read the answers of former calls, or close their connections, and make fewer calls at once", caller, held>>20)
+	Streams: 64,
+	Refusal: func(caller string, held, streams int) error {
+		return answer.Errorf(codes.ResourceExhausted, "%s holds %d MiB in this curator with calls that are under way and with answers that were not read, and may hold 64 MiB; and has %d streams, and may have 64: "+
+			"read the answers of former calls, or close their connections, and make fewer calls at once", caller, held>>20, streams)
 	},
 }
 

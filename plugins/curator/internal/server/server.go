@@ -86,9 +86,11 @@ func newServer(
 	var permissions auth.Permissions
 	isAudited := func(rpc string) bool { return permissions[rpc].GetAudited() }
 	// What viewers may call changes nothing, and only logging in is done by key.
-	peers.turns.reads = func(rpc string) bool {
-		return slices.Contains(permissions[rpc].GetCallers(), clusterv1.Caller_CALLER_VIEWER) && !permissions[rpc].GetByKey()
+	forViewers := func(rpc string) bool {
+		return slices.Contains(permissions[rpc].GetCallers(), clusterv1.Caller_CALLER_VIEWER)
 	}
+	peers.turns.reads = func(rpc string) bool { return forViewers(rpc) && !permissions[rpc].GetByKey() }
+	peers.turns.changes = func(rpc string) bool { return !forViewers(rpc) && !permissions[rpc].GetByKey() }
 	rescue := recovery.WithRecoveryHandlerContext(func(_ context.Context, cause any) error { return panicked(config.Log, cause) })
 	server := grpc.NewServer(append(peers.held.Options(),
 		grpc.Creds(credentials.NewTLS(&tls.Config{
@@ -125,7 +127,7 @@ func newServer(
 		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now, LoggedIn: config.Metrics.LoggedIn,
 	}))
 	clusterv1.RegisterEnrolmentServiceServer(server, enrolment.NewService(enrolment.Config{
-		Store: records, Snapshots: snapshots, Starts: starts, Log: config.Log.Named("enrolment"), Now: config.Now, ClusterUser: config.ClusterUser,
+		Store: records, Snapshots: snapshots, News: news, Starts: starts, Log: config.Log.Named("enrolment"), Now: config.Now, ClusterUser: config.ClusterUser,
 		CheckRoles: management.CheckRoles, LetIn: peers.letInNewcomer,
 	}))
 	var err error

@@ -18,9 +18,10 @@ const (
 	kindTurns = callerTurns + callerTurns/2
 )
 
-// turns has people's reads wait until few enough are carried out: each caller in a line of their own. What nodes call has a pace (internal/nodes), and a stream is told what others are told too.
+// turns has people's reads wait until few enough are carried out: each caller in a line of their own. An operator's changes, also those that are only tried, are carried out one after another: to check one may take some fifty times
+// what it writes. What nodes call has a pace (internal/nodes), and a stream is told what others are told too.
 type turns struct {
-	reads func(rpc string) bool // nil: none is one
+	reads, changes func(rpc string) bool // nil: none is one
 
 	mu    sync.Mutex
 	lines map[string]*line // by caller
@@ -36,18 +37,29 @@ type line struct {
 // take waits for the turn of a call, which lasts until end is called.
 func (t *turns) take(ctx context.Context, rpc string) (end func(), err error) {
 	caller, _ := auth.CallerOf(ctx)
-	if caller.Person == nil || t.reads == nil || !t.reads(rpc) {
+	name, all := caller.String(), callerTurns
+	switch {
+	case caller.Person == nil || t.reads == nil:
+		return func() {}, nil
+	case t.reads(rpc):
+	case caller.Kind == clusterv1.Caller_CALLER_OPERATOR && t.changes(rpc):
+		name, all = "changes of "+name, 1
+	default:
 		return func() {}, nil
 	}
-	own, kind := t.enter(caller)
+	own, kind := t.enter(name, all, caller.Kind)
 	var taken []chan struct{}
 	end = func() {
 		for _, of := range taken {
 			<-of
 		}
-		t.leave(caller, own)
+		t.leave(name, own)
 	}
-	for _, of := range []chan struct{}{own.turns, kind} {
+	lines := []chan struct{}{own.turns, kind}
+	if all == 1 {
+		lines = lines[:1] // one waits for as long as its pace wants it to, and nobody else does
+	}
+	for _, of := range lines {
 		select {
 		case of <- struct{}{}:
 			taken = append(taken, of)
@@ -59,28 +71,28 @@ func (t *turns) take(ctx context.Context, rpc string) (end func(), err error) {
 	return end, nil
 }
 
-func (t *turns) enter(caller auth.Caller) (own *line, kind chan struct{}) {
+func (t *turns) enter(name string, all int, of clusterv1.Caller) (own *line, kind chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lines == nil {
 		t.lines, t.kinds = make(map[string]*line), make(map[clusterv1.Caller]chan struct{})
 	}
-	if own = t.lines[caller.String()]; own == nil {
-		own = &line{turns: make(chan struct{}, callerTurns)}
-		t.lines[caller.String()] = own
+	if own = t.lines[name]; own == nil {
+		own = &line{turns: make(chan struct{}, all)}
+		t.lines[name] = own
 	}
-	if t.kinds[caller.Kind] == nil {
-		t.kinds[caller.Kind] = make(chan struct{}, kindTurns)
+	if t.kinds[of] == nil {
+		t.kinds[of] = make(chan struct{}, kindTurns)
 	}
 	own.calls++
-	return own, t.kinds[caller.Kind]
+	return own, t.kinds[of]
 }
 
-func (t *turns) leave(caller auth.Caller, own *line) {
+func (t *turns) leave(name string, own *line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if own.calls--; own.calls == 0 {
-		delete(t.lines, caller.String())
+		delete(t.lines, name)
 	}
 }
 

@@ -42,8 +42,9 @@ type callerKey struct{}
 func newCrowd(t *testing.T) *crowd {
 	c := &crowd{t: t, peers: newPeers(), letEnd: make(chan struct{}), running: make(map[string]int), ended: make(map[codes.Code]int)}
 	c.peers.turns.reads = func(rpc string) bool { return rpc == anyRead }
+	c.peers.turns.changes = func(rpc string) bool { return rpc == anyWrite }
 	c.guard = auth.NewGuard(auth.GuardConfig{Authenticate: func(ctx context.Context) (auth.Caller, error) { return ctx.Value(callerKey{}).(auth.Caller), nil }})
-	all := &clusterv1.Permission{Callers: []clusterv1.Caller{clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER, clusterv1.Caller_CALLER_VIEWER}}
+	all := &clusterv1.Permission{Callers: []clusterv1.Caller{clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER, clusterv1.Caller_CALLER_OPERATOR, clusterv1.Caller_CALLER_VIEWER}}
 	c.guard.Enforce(auth.Permissions{anyRead: all, anyWrite: all, anyBeat: all})
 	return c
 }
@@ -118,6 +119,30 @@ func TestTurnsOfACaller(t *testing.T) {
 		close(c.letEnd)
 		c.calls.Wait()
 		if c.ended[codes.OK] != 400+1+1+10+100 || len(c.peers.turns.lines) != 0 {
+			t.Errorf("%v have ended; %d lines are left", c.ended, len(c.peers.turns.lines))
+		}
+	})
+}
+
+// An operator's changes are carried out one after another, and nobody else's wait for them, nor the operator's own reads.
+func TestTurnsOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		operator := func(name string) auth.Caller {
+			return auth.Caller{Kind: clusterv1.Caller_CALLER_OPERATOR, Person: viewer(name).Person}
+		}
+		for n := range 2 * kindTurns {
+			name := fmt.Sprint("o", n)
+			c.call(t.Context(), operator(name), anyWrite, 10)
+			c.want("operator "+name, 1)
+		}
+		c.call(t.Context(), operator("o1"), anyRead, 2)
+		c.want("operator o1", 3)
+		c.call(t.Context(), auth.Caller{Kind: clusterv1.Caller_CALLER_OWNER, Person: new(auth.Person)}, anyWrite, 10)
+		c.want("owner", 10)
+		close(c.letEnd)
+		c.calls.Wait()
+		if c.ended[codes.OK] != 2*kindTurns*10+2+10 || len(c.peers.turns.lines) != 0 {
 			t.Errorf("%v have ended; %d lines are left", c.ended, len(c.peers.turns.lines))
 		}
 	})
