@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,6 +62,11 @@ func (s *service) GetMetrics(ctx context.Context, _ *nodev1.GetMetricsRequest) (
 	if s.config.Metrics == nil {
 		return nil, missing("tell its metrics")
 	}
+	done, err := s.scrapes.begin(callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	text, err := s.config.Metrics(ctx)
 	if err != nil {
 		return nil, failure(err)
@@ -70,6 +76,35 @@ func (s *service) GetMetrics(ctx context.Context, _ *nodev1.GetMetricsRequest) (
 		return nil, status.Errorf(codes.ResourceExhausted, "nodeapi: the metrics of this node have %d bytes, and an answer takes %d: a role tells too many", len(text), room)
 	}
 	return &nodev1.GetMetricsResponse{Text: text}, nil
+}
+
+// mostScrapes is how many calls for the metrics a client has under way at most: one is answered at a time, after those that came before.
+const mostScrapes = 4
+
+// scrapes is how many each client has, by name.
+type scrapes struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// begin counts a call until done is called.
+func (s *scrapes) begin(by caller) (done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[by.name] >= mostScrapes {
+		return nil, status.Errorf(codes.ResourceExhausted, "nodeapi: %d calls of %s for the metrics are under way, and that is the most: wait for their answers", mostScrapes, by.name)
+	}
+	if s.of == nil {
+		s.of = make(map[string]int)
+	}
+	s.of[by.name]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.of[by.name]--; s.of[by.name] == 0 {
+			delete(s.of, by.name)
+		}
+	}, nil
 }
 
 // RecoverStore implements the RPC.

@@ -133,6 +133,7 @@ type Server struct {
 	callers *callers
 	audit   *audit
 	logs    filewatch.Watcher
+	scrapes scrapes
 	running *running
 	// held is what clients over TCP have the core hold. On the local socket nothing is counted: who uses it may do anything with the core.
 	held *held.Counts

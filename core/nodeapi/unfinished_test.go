@@ -1,9 +1,13 @@
 package nodeapi_test
 
 import (
+	"context"
 	"crypto/tls"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/partial"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -46,5 +50,43 @@ func TestRequestsWithoutAnEnd(t *testing.T) {
 	}
 	if _, err := nodev1.NewNodeServiceClient(a.remote(a.operator("bob", bobID))).GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
 		t.Errorf("the viewer, on another connection: %v", err)
+	}
+}
+
+// TestMetricsAreForAll: a client does not have all others wait for the metrics, of which one answer is made at a time.
+func TestMetricsAreForAll(t *testing.T) {
+	a := serve(t)
+	a.stop()
+	config := a.config()
+	begun, end := make(chan struct{}, 100), make(chan struct{})
+	config.Metrics = func(context.Context) ([]byte, error) {
+		begun <- struct{}{}
+		<-end
+		return nil, nil
+	}
+	a.runWith(config)
+	a.everybody()
+	ask := func(name, id string) error {
+		_, err := nodev1.NewNodeServiceClient(a.remote(a.operator(name, id))).GetMetrics(a.context(), &nodev1.GetMetricsRequest{})
+		return err
+	}
+	answered := make(chan error, 5)
+	for range 4 {
+		go func() { answered <- ask("bob", bobID) }()
+		<-begun
+	}
+	if err := ask("bob", bobID); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one call more: %v", err)
+	}
+	go func() { answered <- ask("alice", aliceID) }()
+	<-begun
+	close(end)
+	for range cap(answered) {
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ask("bob", bobID); err != nil {
+		t.Errorf("when all were answered: %v", err)
 	}
 }
