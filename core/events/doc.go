@@ -1,15 +1,15 @@
 // Package events is the node's journal of what happened on it: events of reeve.node.v1, as operators read them with `reeve events`.
 //
 // It owns data/events.jsonl and data/events.jsonl.1. A file begins with a line that names the version of the format; every other line is one event as
-// protojson writes it, or says again up to which number events were counted. When the file would become larger than 4 MiB it is renamed to events.jsonl.1,
+// protojson writes it. When the file would become larger than 4 MiB it is renamed to events.jsonl.1,
 // in place of the one before, so that the last 4 to 8 MiB of events are kept: some tens of thousands.
 //
 // Recording an event puts it into memory and returns; Run writes what has gathered there since the last write as one group, with one fsync. While the disk is
-// full or stuck, the newest 1024 events (at most 1 MiB of them) wait in memory, the oldest beyond that are dropped, and one EventsDropped says how
-// many when the disk takes events again. Events that wait can be read already.
+// full or stuck, the newest 1024 events (at most 1 MiB of them) wait in memory beside the group that is being written, the oldest beyond that are dropped, and one
+// EventsDropped says how many when the disk takes events again. Events that wait can be read already.
 //
-// Sequence numbers are never used twice. Nobody is shown an event whose number is more than 1024 beyond what is on disk, so a core that follows one which
-// did not end properly goes on 1025 after the last event that it finds; one that did leaves a line that says where to go on.
+// Sequence numbers are never used twice. Nobody is shown an event whose number is more than 1024 beyond what is on disk, so every core goes on 1025 after the
+// last event that it finds.
 //
 // What cannot be read in the files is skipped and counted. It never keeps a node from starting.
 //

@@ -46,17 +46,19 @@ type Journal struct {
 	// written is the highest number that is on disk. Set with mu held.
 	written event.Value[uint64]
 	// wake has something in it if there may be something to write.
-	wake chan struct{}
-	disk *disk
+	wake  chan struct{}
+	files files
 
 	mu sync.Mutex
 	// recent is the events after floor, without a gap in their numbers.
 	recent []entry
 	floor  uint64
 	size   int
-	// last is the highest number given, and durable the highest that is on disk. Numbers up to showable may be shown. What is up to writing is being
-	// written, and no longer lost if memory makes room.
-	last, durable, showable, writing uint64
+	// group is what is being written, with the numbers up to taken.
+	group []entry
+	taken uint64
+	// last is the highest number given, and durable the highest that is on disk. Numbers up to showable may be shown.
+	last, durable, showable uint64
 	// lost is how many events were dropped since that was last recorded.
 	lost uint64
 }
@@ -84,23 +86,15 @@ func Open(config Config) (*Journal, error) {
 	if config.MaxBytes <= 0 {
 		config.MaxBytes = defaultMaxBytes
 	}
-	d, found, err := openDisk(config.Path, config.MaxBytes)
+	j := &Journal{config: config, wake: make(chan struct{}, 1), files: files{log: config.Log, path: config.Path, max: config.MaxBytes}}
+	found, exists, err := j.files.newest()
 	if err != nil {
 		return nil, fmt.Errorf("events: the journal of events %s: %w", config.Path, err)
 	}
-	if found.foreign {
-		config.Log.Warn("the journal of events is of another version of this program and is put aside", "file", config.Path)
+	if exists {
+		found += ahead // the core before may have shown as much, and what it wrote last may be lost
 	}
-	j := &Journal{config: config, disk: d, wake: make(chan struct{}, 1)}
-	j.durable, j.last = found.sequence, found.sequence
-	if found.any {
-		j.showable = found.certain + ahead
-		if !found.ended {
-			// The core that wrote it may have shown as much, and what it wrote last may be lost.
-			j.last = found.sequence + ahead
-		}
-	}
-	j.floor = j.last
+	j.last, j.durable, j.showable, j.taken, j.floor = found, found, found, found, found
 	j.newest.Set(j.visible())
 	j.written.Set(j.durable)
 	return j, nil
@@ -144,7 +138,7 @@ func (j *Journal) add(e *nodev1.Event, lost uint64) {
 		oldest := j.recent[drop]
 		j.size -= oldest.size
 		j.floor = oldest.event.GetSequence()
-		if j.floor > max(j.durable, j.writing) {
+		if j.floor > j.taken {
 			j.lost += oldest.counts()
 		}
 		j.recent[drop] = entry{}
@@ -153,38 +147,28 @@ func (j *Journal) add(e *nodev1.Event, lost uint64) {
 	j.newest.Set(j.visible())
 }
 
-// take returns the events that are not on disk yet, and the number up to which all is there when they are. wrote or failed is to be called next.
-func (j *Journal) take() (group []entry, upTo uint64) {
+// take returns what is to be written next: what was taken before and could not be written, or else all that is not on disk. wrote is called when it is there.
+func (j *Journal) take() []entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, e := range j.recent {
-		if e.event.GetSequence() > j.durable {
-			group = append(group, e)
+	if len(j.group) == 0 {
+		for _, e := range j.recent {
+			if e.event.GetSequence() > j.durable {
+				j.group = append(j.group, e)
+			}
 		}
+		j.taken = j.last
 	}
-	j.writing = j.last
-	return group, j.last
+	return j.group
 }
 
-// failed takes note that a group is not on disk: what memory has no more of it is lost.
-func (j *Journal) failed(group []entry) {
+// wrote notes that what was taken is on disk. What was lost is recorded now that the disk takes events: one event tells all that one failure of the disk
+// has cost.
+func (j *Journal) wrote() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.writing = 0
-	for _, e := range group {
-		if e.event.GetSequence() <= j.floor {
-			j.lost += e.counts()
-		}
-	}
-}
-
-// wrote takes note that all events up to a number are on disk, or lost. What was lost is recorded now that the disk takes events: there is one event for all
-// that one failure of the disk has cost.
-func (j *Journal) wrote(upTo uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.durable, j.showable, j.writing = upTo, upTo+ahead, 0
-	j.written.Set(upTo)
+	j.group, j.durable, j.showable = nil, j.taken, j.taken+ahead
+	j.written.Set(j.durable)
 	if lost := j.lost; lost > 0 {
 		j.lost = 0
 		j.add(&nodev1.Event{
@@ -226,4 +210,69 @@ func (j *Journal) given() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.last
+}
+
+// retryWrite is how long the journal waits before it tries again to write to a disk that refused.
+const retryWrite = time.Second
+
+// Run writes events to disk until the context ends, and then what is there by then. It returns nil always: a node works without a journal that can be
+// written, and its log says so. Whoever records should have ended before; what is recorded later is lost with the process. It may be called once.
+func (j *Journal) Run(ctx context.Context) error {
+	for failing, ended := false, false; !ended; {
+		ended = !j.wait(ctx, failing)
+		err := j.flush()
+		switch {
+		case err != nil && ended:
+			j.config.Log.Error("the last events could not be written to the journal", "file", j.config.Path, "error", err)
+		case err != nil && !failing:
+			j.config.Log.Error("events cannot be written to the journal and are kept in memory as far as they fit: make room on the disk, or look at what is wrong with it",
+				"file", j.config.Path, "error", err)
+		case err == nil && failing:
+			j.config.Log.Info("events can be written to the journal again", "file", j.config.Path)
+		}
+		failing = err != nil
+	}
+	return nil
+}
+
+// wait returns when there may be something to write, and false when the context has ended. While the disk fails, it waits for a pause instead, however much is
+// recorded.
+func (j *Journal) wait(ctx context.Context, failing bool) bool {
+	wake, again := j.wake, (<-chan time.Time)(nil)
+	if failing {
+		wake, again = nil, time.After(retryWrite)
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-again:
+	case <-wake:
+	}
+	return true
+}
+
+// flush writes all that is in memory only.
+func (j *Journal) flush() error {
+	for {
+		group := j.take()
+		if len(group) == 0 {
+			return nil
+		}
+		if err := j.write(group); err != nil {
+			return err
+		}
+		j.wrote()
+	}
+}
+
+func (j *Journal) write(group []entry) error {
+	var lines []byte
+	var err error
+	for _, e := range group {
+		if lines, err = appendEvent(lines, e.event); err != nil {
+			// Nothing that bounded has made is refused, but a mistake there must not keep the others from the disk for ever.
+			j.config.Log.Error("an event cannot be encoded", "type", e.event.GetType(), "sequence", e.event.GetSequence(), "error", err)
+		}
+	}
+	return j.files.write(lines, group[0].event.GetSequence()-1)
 }

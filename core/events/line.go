@@ -20,13 +20,11 @@ const (
 	maxSequence = 1 << 62
 )
 
-// mark is a line that is no event: the first one of a file, and the last one that a core writes when it ends.
+// mark is a line that is no event: the first one of a file. Earlier versions also wrote one when they ended.
 type mark struct {
 	Version string `json:"version"`
 	// After is the highest number that was given when the line was written.
 	After uint64 `json:"after,string"`
-	// Ended says that the core that wrote the line has ended, so that it gave no further numbers.
-	Ended bool `json:"ended,omitempty"`
 }
 
 var markPrefix = []byte(`{"version":`)

@@ -3,6 +3,9 @@ package events
 import (
 	"context"
 	"io"
+	"math"
+	"os"
+	"syscall"
 
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -36,16 +39,23 @@ type Reader struct {
 	// after is the number of the last event that was returned, or that is gone.
 	after uint64
 
-	// number is the file that is read, and offset how much of it was.
-	number uint64
-	offset int64
+	// offsets is how much of each file was read.
+	offsets map[fileID]int64
 	// corrupt counts the lines that could not be read.
 	corrupt, reported int
 }
 
+// fileID tells files apart. The number of a file that is gone may be used again, but its first line is not.
+type fileID struct {
+	inode uint64
+	first string
+	// begun is false while the first line is not whole.
+	begun bool
+}
+
 // Read returns a reader, which is to be closed.
 func (j *Journal) Read(query Query) *Reader {
-	return &Reader{journal: j, query: query, newest: j.newest.Watch()}
+	return &Reader{journal: j, query: query, newest: j.newest.Watch(), offsets: make(map[fileID]int64)}
 }
 
 // Next returns the next events, at least one. At the end it returns io.EOF, or waits for more if the query says so. It fails if the context ends, or if the
@@ -121,42 +131,59 @@ func (r *Reader) begin() error {
 	return nil
 }
 
-// fromFiles returns the next events of the files, none if they have no more. What is too much is read again with the next ones: a reader holds no file open.
+// fromFiles returns the next events of the files, none if they have no more. It opens them each time: a slow reader keeps no file that was put aside.
 func (r *Reader) fromFiles() (events []*nodev1.Event, err error) {
-	for {
-		file, number, extent, later, err := r.journal.disk.next(r.number)
-		if err != nil || file == nil {
-			return nil, err
+	_, _, durable := r.journal.state()
+	given, size := r.journal.given(), 0
+	take := func(line []byte) (more bool) {
+		if seen := sequenceOf(line); seen != 0 && seen <= r.after || len(line) == 0 {
+			return true // an empty line ends one that an earlier core left torn
 		}
-		if number != r.number || r.offset == 0 {
-			r.number, r.offset = number, 0
-			if !ours(file) {
-				r.corrupt++
-				r.offset = extent
-			}
+		e, _, err := parseLine(line)
+		if err != nil || e.GetSequence() > given {
+			r.corrupt++
+		} else if e.GetSequence() > r.after {
+			r.after = e.GetSequence()
+			events = append(events, e)
+			size += len(line)
 		}
-		given, size := r.journal.given(), 0
-		err = eachLine(file, r.offset, extent, func(line []byte, next int64) bool {
-			r.offset = next
-			if seen := sequenceOf(line); seen != 0 && seen <= r.after || len(line) == 0 && line != nil {
-				return true // an empty line ends one that an earlier core left torn
-			}
-			e, _, err := parseLine(line)
-			if err != nil || e.GetSequence() > given {
-				r.corrupt++
-			} else if e.GetSequence() > r.after {
-				r.after = e.GetSequence()
-				events = append(events, e)
-				size += len(line)
-			}
-			return len(events) < batch && size < batchSize
-		})
-		_ = file.Close()
-		if err != nil || len(events) > 0 || !later {
-			return events, err
-		}
-		r.number, r.offset = number+1, 0
+		return len(events) < batch && size < batchSize
 	}
+	err = r.journal.files.each(func(file *os.File) error {
+		id, err := identify(file)
+		if err != nil || !id.begun || len(events) > 0 {
+			return err
+		}
+		if _, known := r.offsets[id]; !known && !ours([]byte(id.first)) {
+			r.corrupt++
+			r.offsets[id] = math.MaxInt64
+		}
+		// The end of the numbers is the end of every file.
+		return eachLine(io.NewSectionReader(file, r.offsets[id], math.MaxInt64-r.offsets[id]), func(line []byte, length int) bool {
+			if seen := sequenceOf(line); seen > durable && seen <= given {
+				return false // it is being written
+			}
+			r.offsets[id] += int64(length)
+			return take(line)
+		})
+	})
+	return events, err
+}
+
+// identify returns the ID of a file.
+func identify(file *os.File) (fileID, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return fileID{}, err
+	}
+	id := fileID{}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		id.inode = stat.Ino
+	}
+	return id, eachLine(file, func(line []byte, _ int) bool {
+		id.first, id.begun = string(line), true
+		return false
+	})
 }
 
 // report says how many lines could not be read.
@@ -170,30 +197,21 @@ func (r *Reader) report() {
 // tailInFiles returns the number before that of the event of which count follow in the files up to a number, itself included.
 func (j *Journal) tailInFiles(count, upTo uint64) (uint64, error) {
 	sequences := []uint64{0}
-	for number := uint64(0); ; {
-		file, found, extent, _, err := j.disk.next(number)
-		if err != nil {
-			return 0, err
-		}
-		if file == nil {
-			break
-		}
-		if ours(file) {
-			err = eachLine(file, 0, extent, func(line []byte, _ int64) bool {
-				if sequence := sequenceOf(line); sequence > sequences[len(sequences)-1] && sequence <= upTo {
-					sequences = append(sequences, sequence)
-				}
-				return true
-			})
-		}
-		_ = file.Close()
-		if err != nil {
-			return 0, err
-		}
-		number = found + 1
-	}
-	if count >= uint64(len(sequences)) {
-		return 0, nil
+	err := j.files.each(func(file *os.File) error {
+		first := true
+		return eachLine(file, func(line []byte, _ int) bool {
+			if first && !ours(line) {
+				return false
+			}
+			first = false
+			if sequence := sequenceOf(line); sequence > sequences[len(sequences)-1] && sequence <= upTo {
+				sequences = append(sequences, sequence)
+			}
+			return true
+		})
+	})
+	if err != nil || count >= uint64(len(sequences)) {
+		return 0, err
 	}
 	return sequences[uint64(len(sequences))-count] - 1, nil
 }
