@@ -69,11 +69,16 @@ func TestSwappedExecutableDoesNotRun(t *testing.T) {
 	}
 }
 
-// What is swapped at any moment of a launch does not run either: the verified bytes do, or nothing.
+// What is swapped at any moment of a launch does not run either: the verified bytes do, or nothing. Only root itself could write into a file of root's between the
+// last look and the execution.
 func TestSwappedExecutableNeverRuns(t *testing.T) {
 	t.Parallel()
 	const tries = 12 / momentsApart
-	for name, swap := range swaps(executable(t).Bytes(t, evil)) {
+	all := swaps(executable(t).Bytes(t, evil))
+	if os.Geteuid() == 0 {
+		delete(all, "written in place")
+	}
+	for name, swap := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			node := newNode(t)
