@@ -1,11 +1,7 @@
 package access
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/reeveproject/reeve/core/storage"
@@ -28,12 +24,8 @@ type startFile struct {
 // start. The store obeys only the newest core, so a clock that was set back must not make this core look old. A damaged file counts for nothing and
 // is replaced. If NextStart returns an error, it could not write the file; the time is good for this start all the same.
 func NextStart(path string, now time.Time) (time.Time, error) {
-	content, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return now, fmt.Errorf("access: %w", err)
-	}
 	var last startFile
-	if err := json.Unmarshal(content, &last); err == nil && last.Version == startVersion && now.UnixNano() <= last.Start && last.Start < latestStart {
+	if storage.ReadJSON(path, startVersion, &last) == nil && now.UnixNano() <= last.Start && last.Start < latestStart {
 		now = time.Unix(0, last.Start+1)
 	}
 	if err := storage.WriteJSON(path, startFile{Version: startVersion, Start: now.UnixNano()}, 0o600); err != nil {

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -124,19 +123,8 @@ func ReadAssignment(path string) (*Assignment, error) {
 }
 
 func parseAssignment(content []byte) (*Assignment, error) {
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(content, &head); err != nil {
-		return nil, err
-	}
-	if head.Version != assignmentVersion {
-		return nil, fmt.Errorf("it has version %d, and this reeved reads version %d", head.Version, assignmentVersion)
-	}
 	var file assignmentFile
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&file); err != nil {
+	if err := storage.ParseStrictJSON(content, assignmentVersion, &file); err != nil {
 		return nil, err
 	}
 	a := &Assignment{Drained: file.Drained, ClusterUser: file.ClusterUser}

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -136,15 +135,8 @@ func (l *Launcher) readRecords() (records []record, problems []error, err error)
 
 // parseRecord reads the record of the instance of a node that has a name.
 func parseRecord(content []byte, nodeID, name string) (record, error) {
-	var head struct{ Version int }
-	if err := json.Unmarshal(content, &head); err != nil {
-		return record{}, fmt.Errorf("not JSON: %w", err)
-	}
-	if head.Version != recordVersion {
-		return record{}, fmt.Errorf("format version %d, this core knows %d", head.Version, recordVersion)
-	}
 	var r record
-	if err := json.Unmarshal(content, &r); err != nil {
+	if err := storage.ParseJSON(content, recordVersion, &r); err != nil {
 		return record{}, err
 	}
 	if number, ok := strings.CutPrefix(name, r.Role+"."); !ok || r.InstanceID != nodeID+"/"+r.Role+"/"+number {

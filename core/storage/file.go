@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,8 +63,40 @@ func WriteJSON(path string, value any, mode os.FileMode) error {
 	return WriteFile(path, append(content, '\n'), mode)
 }
 
+// ReadJSON decodes a document of WriteJSON, as ParseJSON does. It leaves value unchanged if there is no file.
+func ReadJSON(path string, version int, value any) error {
+	content, err := ReadSmall(path, maxDocument)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = ParseJSON(content, version, value)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
 // ParseJSON decodes a document of WriteJSON. *VersionError if its field "version" is not the given one.
 func ParseJSON(content []byte, version int, value any) error {
+	if err := checkVersion(content, version); err != nil {
+		return err
+	}
+	return json.Unmarshal(content, value)
+}
+
+// ParseStrictJSON is ParseJSON for documents that have no fields but those of value.
+func ParseStrictJSON(content []byte, version int, value any) error {
+	if err := checkVersion(content, version); err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(value)
+}
+
+func checkVersion(content []byte, version int) error {
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -73,7 +106,7 @@ func ParseJSON(content []byte, version int, value any) error {
 	if head.Version != version {
 		return &VersionError{Found: head.Version, Known: version}
 	}
-	return json.Unmarshal(content, value)
+	return nil
 }
 
 // OpenRegular opens a regular file, or makes one if the flags say so. It does not follow a link, and does not block on a pipe.

@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -99,20 +97,11 @@ func Content(path string) (string, error) {
 	return "", nil
 }
 
-func parseVolume(content []byte) (Volume, error) {
-	var version struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(content, &version); err != nil {
-		return Volume{}, fmt.Errorf("volume.json is damaged (%w): restore it", err)
-	}
-	if version.Version != volumeVersion {
-		return Volume{}, fmt.Errorf("volume.json has version %d, and this reeved reads version %d: use the reeved that wrote it, or a newer one", version.Version, volumeVersion)
-	}
-	var volume Volume
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&volume); err != nil {
+func parseVolume(content []byte) (volume Volume, err error) {
+	var version *VersionError
+	if err = ParseStrictJSON(content, volumeVersion, &volume); errors.As(err, &version) {
+		return Volume{}, fmt.Errorf("volume.json cannot be read: %w", err)
+	} else if err != nil {
 		return Volume{}, fmt.Errorf("volume.json is damaged (%w): restore it", err)
 	}
 	return volume, nil

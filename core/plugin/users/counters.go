@@ -21,8 +21,8 @@ type Counters struct {
 }
 
 type countersFile struct {
-	versioned
-	Last map[string]uint64 `json:"last"`
+	Version int               `json:"version"`
+	Last    map[string]uint64 `json:"last"`
 }
 
 // OpenCounters reads the numbers that are in a file, and in one that is written where the first cannot be.
@@ -31,7 +31,7 @@ func OpenCounters(path, spare string) (*Counters, error) {
 	for _, path := range []string{path, spare} {
 		_ = storage.RemoveDrafts(path)
 		var file countersFile
-		if err := readJSON(path, &file); err != nil {
+		if err := storage.ReadJSON(path, formatVersion, &file); err != nil {
 			return nil, fmt.Errorf("counters of instances: %w", err)
 		}
 		for role, last := range file.Last {
@@ -46,7 +46,7 @@ func (c *Counters) Next(role string) (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last[role]++
-	file := countersFile{versioned: versioned{formatVersion}, Last: c.last}
+	file := countersFile{Version: formatVersion, Last: c.last}
 	if err := storage.WriteJSON(c.path, file, 0o600); err != nil {
 		if !isFull(err) || storage.WriteJSON(c.spare, file, 0o600) != nil {
 			return 0, fmt.Errorf("counters of instances: %w", err)

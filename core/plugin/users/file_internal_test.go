@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // Whatever is in the files that the package keeps, it is read or refused with the name of the file, and is not changed.
@@ -36,10 +38,10 @@ func FuzzFiles(f *testing.F) {
 				c.last["another"]++ // there is a map in any case
 			}
 		case 1:
-			err = readJSON(path, &assignmentsFile{})
+			err = storage.ReadJSON(path, formatVersion, &assignmentsFile{})
 		case 2:
 			var file rangesFile
-			if err = readJSON(path, &file); err == nil && len(file.Ranges) < 4 {
+			if err = storage.ReadJSON(path, formatVersion, &file); err == nil && len(file.Ranges) < 4 {
 				if free, err := freeRange(file.Ranges, dir); err == nil && (free.Start < firstUID || uint64(free.Start)+rangeSize > 1<<31) {
 					t.Fatalf("the range %+v is not one to give away", free)
 				}

@@ -27,8 +27,8 @@ const (
 
 // rangesFile is shared by all nodes of a host.
 type rangesFile struct {
-	versioned
-	Ranges []uidRange `json:"ranges"`
+	Version int        `json:"version"`
+	Ranges  []uidRange `json:"ranges"`
 }
 
 type uidRange struct {
@@ -82,8 +82,8 @@ func reserveRange(path, owner string, wanted *nodev1.UserRange) (reserved uidRan
 		return uidRange{}, nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	_ = storage.RemoveDrafts(path)
-	file := rangesFile{versioned: versioned{formatVersion}}
-	if err := readJSON(path, &file); err != nil {
+	file := rangesFile{Version: formatVersion}
+	if err := storage.ReadJSON(path, formatVersion, &file); err != nil {
 		return uidRange{}, nil, fmt.Errorf("%w; it says which user IDs belong to which node: repair it, or remove it while no node runs", err)
 	}
 	for _, r := range file.Ranges {

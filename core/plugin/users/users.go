@@ -29,9 +29,12 @@ type Users struct {
 	assigned assignmentsFile
 }
 
+// formatVersion is the version of every file of this package. A file of another version is refused, not guessed at.
+const formatVersion = 1
+
 // assignmentsFile keeps offsets into the range and not IDs, so that a volume may move to a host where the node has another range.
 type assignmentsFile struct {
-	versioned
+	Version int `json:"version"`
 	// Roles maps a role to its offset. Offset 0 is for Describe.
 	Roles map[string]uint32 `json:"roles"`
 }
@@ -66,7 +69,7 @@ func Reserve(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange
 	_ = storage.RemoveDrafts(assignmentsFile) // a draft that stays only takes room
 	users := &Users{own: true, ids: ids, former: former, path: assignmentsFile}
 	users.assigned.Version = formatVersion
-	if err := readJSON(assignmentsFile, &users.assigned); err != nil {
+	if err := storage.ReadJSON(assignmentsFile, formatVersion, &users.assigned); err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of roles: %w", err)
 	}
 	if users.assigned.Roles == nil {
