@@ -89,7 +89,7 @@ func New(config Config) (*Metrics, error) {
 		m.told.events, m.told.launches, m.told.memory,
 	)
 	if err == nil {
-		err = register(m.scrapes, m.scraped)
+		err = register(m.scrapes, m.scraped.rejections, m.scraped.up, m.scraped.took, m.scraped.series)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)

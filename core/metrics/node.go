@@ -25,25 +25,21 @@ var (
 	svidEnds        = describe("node_svid_not_after_seconds", "When the node's SVID ends, in seconds of the Unix epoch; absent: it has none.")
 	membershipState = describe("membership_state", "The node's membership of its cluster: 1 for the state that it is in, 0 for the others.", "state")
 
-	storeSize    = describe("store_database_size_bytes", "Size on disk of the local member's database.")
-	storeInUse   = describe("store_database_in_use_bytes", "How much of the local member's database is in use: what defragmenting would leave.")
-	storeQuota   = describe("store_quota_bytes", "How large the local member's database may become, the reserve for the cluster API among it.")
-	storeChanges = describe("store_leader_changes_total", "How often the local member has seen the store's leader change since its process started.")
-	storeLeader  = describe("store_has_leader", "Whether the local member knows a leader of the store.")
-	storeQuorum  = describe("store_quorum", "Whether the store has a leader and makes progress.")
-	storeVoter   = describe("store_voter", "Whether the local member votes.")
-	storeMembers = describe("store_members", "Members of the store.", "kind")
-	storeProblem = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room; the node's status says what.")
-	nodeMissing  = describe("node_sandbox_missing", "What this node cannot enforce of the sandboxes of its roles; always 1.", "part")
-	userBytes    = describe("store_user_bytes", "Bytes of the keys and values that a ConsensusUser has in the store.", "user")
-	userQuota    = describe("store_user_bytes_quota", "How many of them it may have; absent: as many as fit.", "user")
-	userLeases   = describe("store_user_leases", "Leases that a ConsensusUser has in the store.", "user")
-	leasesQuota  = describe("store_user_leases_quota", "How many of them it may have; absent: as many as it wants.", "user")
-	userRefused  = describe("store_user_refused_total", "How many requests of a ConsensusUser were refused since it had used up what it may, since the local member's process started.", "user")
-	nodeAndStore = []*prometheus.Desc{
-		nodeMissing, userBytes, userQuota, userLeases, leasesQuota, userRefused,
-		nodeInfo, svidEnds, membershipState, storeSize, storeInUse, storeQuota, storeChanges, storeLeader, storeQuorum, storeVoter, storeMembers, storeProblem,
-	}
+	storeSize     = describe("store_database_size_bytes", "Size on disk of the local member's database.")
+	storeInUse    = describe("store_database_in_use_bytes", "How much of the local member's database is in use: what defragmenting would leave.")
+	storeQuota    = describe("store_quota_bytes", "How large the local member's database may become, the reserve for the cluster API among it.")
+	storeChanges  = describe("store_leader_changes_total", "How often the local member has seen the store's leader change since its process started.")
+	storeLeader   = describe("store_has_leader", "Whether the local member knows a leader of the store.")
+	storeQuorum   = describe("store_quorum", "Whether the store has a leader and makes progress.")
+	storeVoter    = describe("store_voter", "Whether the local member votes.")
+	storeMembers  = describe("store_members", "Members of the store.", "kind")
+	storeProblem  = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room; the node's status says what.")
+	nodeMissing   = describe("node_sandbox_missing", "What this node cannot enforce of the sandboxes of its roles; always 1.", "part")
+	userBytes     = describe("store_user_bytes", "Bytes of the keys and values that a ConsensusUser has in the store.", "user")
+	userQuota     = describe("store_user_bytes_quota", "How many of them it may have; absent: as many as fit.", "user")
+	userLeases    = describe("store_user_leases", "Leases that a ConsensusUser has in the store.", "user")
+	leasesQuota   = describe("store_user_leases_quota", "How many of them it may have; absent: as many as it wants.", "user")
+	userRefused   = describe("store_user_refused_total", "How many requests of a ConsensusUser were refused since it had used up what it may, since the local member's process started.", "user")
 	storeKinds    = []string{"learner", "voter"}
 	statesOfNode  = namesOf(hostv1.MembershipState_name, "MEMBERSHIP_STATE_")
 	statesOfRoles = namesOf(hostv1.InstanceState_name, "INSTANCE_STATE_")
@@ -55,12 +51,10 @@ type nodeCollector struct {
 	identity *event.Value[*identity.Identity] // nil: it is not shown
 }
 
-func (nodeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range nodeAndStore {
-		to <- desc
-	}
-}
+// Describe implements prometheus.Collector. What is shown depends on what the node has, and is checked when it is gathered.
+func (nodeCollector) Describe(chan<- *prometheus.Desc) {}
 
+// Collect implements prometheus.Collector.
 func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	if c.identity != nil {
 		if id, _ := c.identity.Get(); id != nil && id.SVID != nil && id.SVID.Leaf != nil {

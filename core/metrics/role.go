@@ -27,7 +27,6 @@ var (
 	roleFDs         = describe("role_open_fds", "Open file descriptors of the role's processes.", "role")
 	roleTier        = describe("role_tier", "How far the sandbox of the role is open: 1 for the tier that it has, 0 for the others.", "role", "tier")
 	roleRolledBack  = describe("role_rolled_back", "1 while the node runs the version before that of the catalog, since that one did not come to work here.", "role")
-	roleAndProcess  = []*prometheus.Desc{roleTier, roleRolledBack, roleInfo, roleState, roleRestarts, roleLastFailure, roleFailures, roleBudget, roleWindow, roleStart, roleProcesses, roleMemory, roleCPU, roleFDs}
 )
 
 // tiers are as they are called in what people read: granted, and not TIER_GRANTED.
@@ -46,12 +45,10 @@ type roleCollector struct {
 	budget func(role string) roles.Budget
 }
 
-func (*roleCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range roleAndProcess {
-		to <- desc
-	}
-}
+// Describe implements prometheus.Collector. What is shown depends on what runs, and is checked when it is gathered.
+func (*roleCollector) Describe(chan<- *prometheus.Desc) {}
 
+// Collect implements prometheus.Collector.
 func (c *roleCollector) Collect(to chan<- prometheus.Metric) {
 	usage := usageOf(c.now.instances)
 	for _, instance := range c.now.instances {

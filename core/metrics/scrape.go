@@ -55,7 +55,7 @@ func (m *Metrics) scrape(ctx context.Context, all *merge) {
 		if err != nil {
 			m.log.Debug("a role's metrics are missing", "role", a.role, "error", err)
 		}
-		m.scraped.note(a.role, scrapeResult{up: err == nil, series: shown, took: a.took})
+		m.scraped.note(a, err == nil, shown)
 	}
 }
 
@@ -125,37 +125,24 @@ func fetch(ctx context.Context, conn grpc.ClientConnInterface) ([]byte, error) {
 	return nil, fmt.Errorf("ask it: %w", err)
 }
 
-// scraped is what is known of the roles' own metrics.
+// scraped is what is known of the roles' own metrics: what was left out, and what the last scrape found.
 type scraped struct {
-	rejections *prometheus.CounterVec
-	last       *lastScrape
+	rejections       *prometheus.CounterVec
+	up, took, series *prometheus.GaugeVec
 }
-
-// lastScrape is what the last scrape found.
-type lastScrape struct {
-	mu      sync.Mutex
-	results map[string]scrapeResult
-}
-
-type scrapeResult struct {
-	up     bool
-	series int
-	took   time.Duration
-}
-
-var (
-	scrapeUp     = describe("role_scrape_up", "Whether the role answered when it was last asked for its metrics, with metrics that could be read or with none.", "role")
-	scrapeTook   = describe("role_scrape_duration_seconds", "How long the role took to answer when it was last asked for its metrics.", "role")
-	scrapeSeries = describe("role_scrape_series", "How many series of the role's own are shown.", "role")
-)
 
 func newScraped() scraped {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: reserved + name, Help: help}, []string{"role"})
+	}
 	return scraped{
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: reserved + "role_metrics_rejected_total",
 			Help: "What was left out of the metrics of a role, by reason: all of them, a family or a series at a time.",
 		}, []string{"role", "reason"}),
-		last: &lastScrape{results: make(map[string]scrapeResult)},
+		up:     gauge("role_scrape_up", "Whether the role answered when it was last asked for its metrics, with metrics that could be read or with none."),
+		took:   gauge("role_scrape_duration_seconds", "How long the role took to answer when it was last asked for its metrics."),
+		series: gauge("role_scrape_series", "How many series of the role's own are shown."),
 	}
 }
 
@@ -163,34 +150,15 @@ func (s scraped) reject(role string, why reason) {
 	s.rejections.WithLabelValues(role, string(why)).Inc()
 }
 
+// begin forgets what the scrape before has found.
 func (s scraped) begin() {
-	s.last.mu.Lock()
-	defer s.last.mu.Unlock()
-	clear(s.last.results)
+	s.up.Reset()
+	s.took.Reset()
+	s.series.Reset()
 }
 
-func (s scraped) note(role string, result scrapeResult) {
-	s.last.mu.Lock()
-	defer s.last.mu.Unlock()
-	s.last.results[role] = result
-}
-
-// Describe implements prometheus.Collector.
-func (s scraped) Describe(to chan<- *prometheus.Desc) {
-	s.rejections.Describe(to)
-	to <- scrapeUp
-	to <- scrapeTook
-	to <- scrapeSeries
-}
-
-// Collect implements prometheus.Collector.
-func (s scraped) Collect(to chan<- prometheus.Metric) {
-	s.rejections.Collect(to)
-	s.last.mu.Lock()
-	defer s.last.mu.Unlock()
-	for role, result := range s.last.results {
-		to <- gauge(scrapeUp, truth(result.up), role)
-		to <- gauge(scrapeTook, result.took.Seconds(), role)
-		to <- gauge(scrapeSeries, float64(result.series), role)
-	}
+func (s scraped) note(a answer, up bool, series int) {
+	s.up.WithLabelValues(a.role).Set(truth(up))
+	s.took.WithLabelValues(a.role).Set(a.took.Seconds())
+	s.series.WithLabelValues(a.role).Set(float64(series))
 }
