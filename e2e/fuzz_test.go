@@ -107,7 +107,6 @@ var parsers = map[string]string{
 	"plugins/curator/internal/server.FuzzBootstrap": "bootstrap of a cluster",
 	"proto/identity.FuzzSessionOf":                  "certificate of a session",
 	// What the kernel says.
-	"core/proc.FuzzParseStat": "/proc/PID/stat, for the processes of roles",
 }
 
 var fuzzTarget = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
