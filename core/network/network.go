@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/go-hclog"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/sdk/event"
@@ -57,7 +59,6 @@ func (r *Room) Run(ctx context.Context) error {
 			retry.Reset()
 		}
 		pause := retry.NextBackOff()
-		// A burst of routes overflows the socket's buffer as a matter of course, and is no reason to alarm anybody.
 		r.config.Log.Debug("the watch of addresses is begun again", "error", err, "in", pause)
 		select {
 		case <-ctx.Done():
@@ -72,38 +73,24 @@ const settle = 100 * time.Millisecond
 
 // watch follows the kernel's addresses and routes until something fails.
 func (r *Room) watch(ctx context.Context, waiting *bool) error {
-	done := make(chan struct{})
-	addresses, routes := make(chan netlink.AddrUpdate), make(chan netlink.RouteUpdate)
-	failures := make(chan error, 2)
-	failed := func(err error) {
-		select {
-		case failures <- err:
-		default:
-		}
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return fmt.Errorf("network: watch addresses and routes: %w", err)
 	}
-	// netlink sends to the channels until its sockets are closed, and then closes the channels.
-	if err := netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: failed}); err != nil {
-		close(done)
-		return fmt.Errorf("network: watch addresses: %w", err)
-	}
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: failed}); err != nil {
-		close(routes) // nobody else will
-		drain(done, addresses, routes)
-		return fmt.Errorf("network: watch routes: %w", err)
-	}
-	defer drain(done, addresses, routes)
+	changes, failed := make(chan struct{}, 1), make(chan error, 1)
+	var receiving sync.WaitGroup
+	receiving.Go(func() { failed <- receive(socket, changes) })
+	defer receiving.Wait()
+	defer socket.Close()
 	look := time.NewTimer(0)
 	defer look.Stop()
 	for {
-		open := true
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-failures:
-			return fmt.Errorf("network: %w", err)
-		case _, open = <-addresses:
-			look.Reset(settle)
-		case _, open = <-routes:
+		case err := <-failed:
+			return fmt.Errorf("network: the kernel's watch ended: %w", err)
+		case <-changes:
 			look.Reset(settle)
 		case <-look.C:
 			switch err := r.look(waiting); {
@@ -113,25 +100,19 @@ func (r *Room) watch(ctx context.Context, waiting *bool) error {
 				return err
 			}
 		}
-		if !open {
-			return errors.New("network: the kernel's watch ended")
-		}
 	}
 }
 
-// drain ends the subscriptions and waits for their readers.
-func drain(done chan struct{}, addresses chan netlink.AddrUpdate, routes chan netlink.RouteUpdate) {
-	close(done)
-	for addresses != nil || routes != nil {
+// receive tells of changes until the socket fails or is closed. What they are is looked up later, so a burst of routes that overflows the socket's buffer is one
+// more change.
+func receive(socket *nl.NetlinkSocket, changes chan<- struct{}) error {
+	for {
+		if _, _, err := socket.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
 		select {
-		case _, open := <-addresses:
-			if !open {
-				addresses = nil
-			}
-		case _, open := <-routes:
-			if !open {
-				routes = nil
-			}
+		case changes <- struct{}{}:
+		default:
 		}
 	}
 }
