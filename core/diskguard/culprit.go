@@ -24,26 +24,20 @@ type search struct {
 // culprit returns the role that filled the volume and how that is said; "" if none of them can be said to have done it. That is whoever grew most while
 // room ran out. If room ran out before anybody could look, it is whoever has most, if it has as much as was taken.
 func (s search) culprit() (role, why string) {
-	files := s.now.shortOfFiles(limitsOf(s.now))
-	count := func(u use) int64 { return u.bytes }
-	left := func(r *room) int64 { return r.free }
-	all := s.now.size
-	if files {
-		count, left, all = func(u use) int64 { return u.files }, func(r *room) int64 { return r.files }, s.now.allFiles
-	}
-	had := func(name string) int64 { return count(s.uses[name]) }
+	k := s.now.scarcer(limitsOf(s.now))
+	had := func(name string) int64 { return s.uses[name].has[k] }
 	growth := func(name string) int64 {
 		if before, known := s.before[name]; known {
-			return had(name) - count(before)
+			return had(name) - before.has[k]
 		}
 		return 0
 	}
 	if s.ample == nil {
-		role = s.most(had, all/considerable)
+		role = s.most(had, s.now.all[k]/considerable)
 	} else {
-		taken := left(s.ample) - left(&s.now)
+		taken := s.ample.left[k] - s.now.left[k]
 		role = s.most(growth, taken/partGrown)
-		unseen := s.middle == nil || left(s.ample)-left(s.middle) > taken/2
+		unseen := s.middle == nil || s.ample.left[k]-s.middle.left[k] > taken/2
 		if role == "" && unseen {
 			role = s.most(had, taken/partHad)
 		}
@@ -65,9 +59,9 @@ func (s search) culprit() (role, why string) {
 	if !u.whole {
 		atLeast = "at least "
 	}
-	what := sizeText(u.bytes)
-	if files {
-		what = fmt.Sprintf("%d files", u.files)
+	what := sizeText(u.has[inBytes])
+	if k == inFiles {
+		what = fmt.Sprintf("%d files", u.has[inFiles])
 	}
 	return role, fmt.Sprintf("filled the disk: %s%s in its data directory; it runs again when it has considerably less there, or by: reeve node role restart", atLeast, what)
 }

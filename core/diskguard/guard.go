@@ -50,8 +50,9 @@ type Guard struct {
 	stopped map[string]stop
 
 	// The next belong to Run.
-	reserve reserve
-	files   files
+	reserves [2]reserve // by kind
+	// refused is why a reserve could not be made, which is told once.
+	refused [2]string
 	// ample is what the volume had when it last had enough; nil: that was never seen. before is how much the roles had when it had no longer, by role, and
 	// middle what the volume had then.
 	ample, middle *room
@@ -78,7 +79,7 @@ func New(config Config) *Guard {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
 	}
-	g := &Guard{config: config, stopped: make(map[string]stop), reserve: reserve{path: config.Reserve}, files: files{path: config.Reserve + ".d"}}
+	g := &Guard{config: config, stopped: make(map[string]stop), reserves: [2]reserve{&block{path: config.Reserve}, &files{path: config.Reserve + ".d"}}}
 	kept, err := readStopped(config.Kept)
 	if err != nil {
 		config.Log.Warn("which roles had filled the disk cannot be read; they run again", "file", config.Kept, "error", err)
@@ -176,31 +177,27 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 // freeReserve gives free what is short, but a part of it: one of so many, or 0 for none. At first a half is given: who takes hundreds of megabytes or thousands of
 // files in a moment is to leave some for when it has ended.
 func (g *Guard) freeReserve(now room, l bounds, part int64) {
-	kept := bounds{}
-	if part > 0 {
-		kept = bounds{reserve: l.reserve / part, reserveFiles: l.reserveFiles / part}
-	}
-	if now.free < l.short {
-		if freed, err := g.reserve.free(kept.reserve); err != nil {
-			g.config.Log.Error("the room that was reserved on the disk cannot be given free", "error", err)
-		} else if freed {
-			g.config.Log.Warn("the node's volume is full: room that was reserved on it is given free", "left", now.free, "files", now.files, "still_reserved", kept.reserve)
+	for k, reserved := range g.reserves {
+		if !now.lacks(kind(k), l) {
+			continue
 		}
-	}
-	if now.fewFiles(l) {
-		g.freeFiles(now, kept.reserveFiles)
+		kept := int64(0)
+		if part > 0 {
+			kept = l.reserve[k] / part
+		}
+		freed, err := reserved.free(kept)
+		if err != nil {
+			g.config.Log.Error("cannot give free what is reserved on the node's volume", "what", words[k], "error", err)
+		}
+		if freed > 0 {
+			g.config.Log.Warn("the node's volume is full; some of what is reserved on it is given free", "what", words[k], "freed", freed, "left", now.left[inBytes],
+				"files", now.left[inFiles], "still_reserved", kept)
+		}
 	}
 }
 
-func (g *Guard) freeFiles(now room, but int64) {
-	freed, err := g.files.free(but)
-	if err != nil {
-		g.config.Log.Error("the files that were reserved on the disk cannot be given free", "error", err)
-	}
-	if freed > 0 {
-		g.config.Log.Warn("the node's volume takes no more files: some that were reserved on it are given free", "freed", freed, "left", now.files)
-	}
-}
+// words are the kinds in the log.
+var words = [2]string{"bytes", "files"}
 
 // ending reports whether a role that was stopped still runs.
 func (g *Guard) ending() bool {
@@ -218,15 +215,19 @@ func (g *Guard) ending() bool {
 
 // keepReserve makes the reserve where there is room for it.
 func (g *Guard) keepReserve(l bounds) {
-	if complete, err := g.files.make(l.reserveFiles); err != nil {
-		g.config.Log.Warn("no files can be reserved on the node's volume; if it takes no more, none is left for the store", "error", err)
-	} else if complete {
-		g.config.Log.Info("files are reserved on the node's volume", "files", l.reserveFiles)
-	}
-	if made, err := g.reserve.make(l.reserve); err != nil {
-		g.config.Log.Warn("no room can be reserved on the node's volume; if it becomes full, nothing is left for the store", "error", err)
-	} else if made {
-		g.config.Log.Info("room is reserved on the node's volume", "bytes", l.reserve)
+	for k, reserved := range g.reserves {
+		refused := ""
+		complete, err := reserved.make(l.reserve[k])
+		if err != nil {
+			refused = err.Error()
+		}
+		if refused != "" && refused != g.refused[k] {
+			g.config.Log.Warn("cannot reserve room on the node's volume; if it becomes full, nothing is left for the store", "what", words[k], "error", err)
+		}
+		if complete {
+			g.config.Log.Info("room is reserved on the node's volume", "what", words[k], "amount", l.reserve[k])
+		}
+		g.refused[k] = refused
 	}
 }
 
@@ -242,18 +243,18 @@ func (g *Guard) blame(ctx context.Context, now room) {
 	g.pause, g.nextBlame = 0, time.Now().Add(settle)
 	used := uses[role]
 	s := stop{Bytes: max(used.named, 1), Time: time.Now(), Reason: why}
-	if now.shortOfFiles(limitsOf(now)) {
-		s.Bytes, s.Files = 0, max(used.files, 1)
+	if now.scarcer(limitsOf(now)) == inFiles {
+		s.Bytes, s.Files = 0, max(used.has[inFiles], 1)
 	}
 	g.mu.Lock()
 	g.stopped[role] = s
 	g.mu.Unlock()
-	g.config.Log.Error("a role has filled the node's volume and is stopped", "role", role, "bytes", used.bytes, "files", used.files)
+	g.config.Log.Error("a role has filled the node's volume and is stopped", "role", role, "bytes", used.has[inBytes], "files", used.has[inFiles])
 	// It is stopped first, and written down then.
 	g.publish()
 	g.config.Events.Record(&nodev1.Event{
 		Severity: nodev1.Severity_SEVERITY_ERROR, Type: "RoleFilledDisk", Role: role, Message: "role " + role + " " + why,
-		Details: map[string]string{"bytes": fmt.Sprint(used.bytes), "files": fmt.Sprint(used.files), "left": fmt.Sprint(now.free)},
+		Details: map[string]string{"bytes": fmt.Sprint(used.has[inBytes]), "files": fmt.Sprint(used.has[inFiles]), "left": fmt.Sprint(now.left[inBytes])},
 	})
 	g.changed()
 }
@@ -269,7 +270,9 @@ func (g *Guard) uses(ctx context.Context) map[string]use {
 		}
 		u := measure(ctx, filepath.Join(g.config.Roles, role))
 		if instance.Process != nil {
-			u.add(nameless(ctx, *instance.Process, g.config.Data))
+			for k, more := range nameless(ctx, *instance.Process, g.config.Data) {
+				u.has[k] += more
+			}
 		}
 		found[role] = u
 	}
@@ -294,7 +297,7 @@ func (g *Guard) recheck(ctx context.Context) {
 	g.mu.Unlock()
 	for _, role := range slices.Sorted(maps.Keys(now)) {
 		if now := measure(ctx, filepath.Join(g.config.Roles, role)); now.whole && now.shrunk(g.was(role)) {
-			g.config.Log.Info("a role that had filled the disk has less data by now and may run again", "role", role, "bytes", now.bytes)
+			g.config.Log.Info("a role that had filled the disk has less data by now and may run again", "role", role, "bytes", now.has[inBytes])
 			g.Release(role)
 		}
 	}

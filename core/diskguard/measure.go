@@ -23,21 +23,16 @@ const (
 
 // use is what a role has on the volume.
 type use struct {
-	bytes, files int64
+	has amount
 	// named are those of the bytes that are in its directory.
 	named int64
 	// whole says that this is all: what a role has beyond what is looked at is not in it.
 	whole bool
 }
 
-func (u *use) add(other use) {
-	u.bytes += other.bytes
-	u.files += other.files
-}
-
 // shrunk reports whether it is considerably less than when the role was stopped.
 func (u use) shrunk(s stop) bool {
-	return (s.Bytes == 0 || u.named <= s.Bytes/4*3) && (s.Files == 0 || u.files <= s.Files/4*3)
+	return (s.Bytes == 0 || u.named <= s.Bytes/4*3) && (s.Files == 0 || u.has[inFiles] <= s.Files/4*3)
 }
 
 // measure adds up what is in a directory that a role may write in while it is measured. No link is followed, no other mount is entered, and nothing but
@@ -58,7 +53,7 @@ func measure(ctx context.Context, path string) use {
 	w.add(&top)
 	w.mount, w.major, w.minor = top.Mnt_id, top.Dev_major, top.Dev_minor
 	w.directory(fd, place{inode: top.Ino, major: top.Dev_major, minor: top.Dev_minor})
-	return use{bytes: w.bytes, named: w.bytes, files: w.files, whole: w.whole}
+	return use{has: amount{w.bytes, w.files}, named: w.bytes, whole: w.whole}
 }
 
 // walk goes through a tree. It holds two descriptors however deep the tree is: the way back up is "..", and is only taken if it leads to where the

@@ -16,16 +16,15 @@ const maxDescriptors = 100_000
 
 // nameless adds up the files of the volume that processes of a role's process group have open and that have no name any more: they take room, and are in no
 // directory. Where the core may not look into the processes, there are none.
-func nameless(ctx context.Context, leader plugin.Process, data string) use {
+func nameless(ctx context.Context, leader plugin.Process, data string) (found amount) {
 	var volume unix.Stat_t
 	if unix.Stat(data, &volume) != nil {
-		return use{}
+		return amount{}
 	}
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return use{}
+		return amount{}
 	}
-	var found use
 	seen, looked := make(map[uint64]bool), 0
 	for _, process := range processes {
 		pid, err := strconv.Atoi(process.Name())
@@ -53,8 +52,8 @@ func nameless(ctx context.Context, leader plugin.Process, data string) use {
 				continue
 			}
 			seen[stat.Ino] = true
-			found.files++
-			found.bytes += stat.Blocks * 512
+			found[inFiles]++
+			found[inBytes] += stat.Blocks * 512
 		}
 		_ = directory.Close()
 		if looked >= maxDescriptors {

@@ -6,27 +6,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// room is what a file system has.
-type room struct {
-	// size and free are bytes; what is kept for root is not free.
-	size, free int64
-	// allFiles is how many files it can have, 0 if it does not say, and files how many more it takes.
-	allFiles, files int64
-	device          uint64
-}
+// kind is one of the two things that a volume can run out of.
+type kind int
+
+const (
+	inBytes kind = iota
+	inFiles
+)
+
+// amount is so many bytes and so many files, by kind.
+type amount [2]int64
+
+// room is what a file system has in all, and what it still takes. One that does not count its files has 0 of them in all. What is kept for root is not left.
+type room struct{ all, left amount }
 
 func roomOf(path string) (room, error) {
 	var found unix.Statfs_t
-	var at unix.Stat_t
 	if err := unix.Statfs(path, &found); err != nil {
 		return room{}, fmt.Errorf("diskguard: %s: %w", path, err)
 	}
-	if err := unix.Stat(path, &at); err != nil {
-		return room{}, fmt.Errorf("diskguard: %s: %w", path, err)
-	}
 	return room{
-		size: int64(found.Blocks) * found.Frsize, free: int64(found.Bavail) * found.Frsize,
-		allFiles: int64(found.Files), files: int64(found.Ffree), device: at.Dev,
+		all:  amount{int64(found.Blocks) * found.Frsize, int64(found.Files)},
+		left: amount{int64(found.Bavail) * found.Frsize, int64(found.Ffree)},
 	}, nil
 }
 
@@ -37,38 +38,39 @@ const (
 	// mostFilesReserved is how many files are reserved, and scarceFiles how few a file system may take in any case before it is short of them.
 	mostFilesReserved = 2048
 	scarceFiles       = 64
+	page              = 4096
 )
 
-// bounds are what is short on a volume, and what is ample: of bytes, and of files where they are counted.
-type bounds struct {
-	reserve, short, ample             int64
-	reserveFiles, fewFiles, manyFiles int64
-}
+// bounds are how much is reserved on a volume, below what it is short, and from what on it has ample room.
+type bounds struct{ reserve, short, ample amount }
 
 // limitsOf returns the bounds of a volume. Short is what a reserve of its own would be, which then is still to be had; and room is ample again only when
 // there is so much more that making the reserve does not make it short.
 func limitsOf(r room) bounds {
-	reserve := min(mostReserved, r.size/partReserved) &^ (page - 1)
-	b := bounds{reserve: reserve, short: reserve, ample: 8 * reserve}
-	if r.allFiles > 0 {
-		b.reserveFiles = min(mostFilesReserved, r.allFiles/partReserved)
-		b.fewFiles = max(b.reserveFiles, scarceFiles)
-		b.manyFiles = 8 * b.fewFiles
+	var b bounds
+	b.reserve[inBytes] = min(mostReserved, r.all[inBytes]/partReserved) &^ (page - 1)
+	b.short[inBytes] = b.reserve[inBytes]
+	if r.all[inFiles] > 0 {
+		b.reserve[inFiles] = min(mostFilesReserved, r.all[inFiles]/partReserved)
+		b.short[inFiles] = max(b.reserve[inFiles], scarceFiles)
 	}
+	b.ample = amount{8 * b.short[inBytes], 8 * b.short[inFiles]}
 	return b
 }
 
-const page = 4096
+// lacks reports whether a kind is short.
+func (r room) lacks(k kind, b bounds) bool { return r.left[k] < b.short[k] }
 
-func (r room) short(b bounds) bool {
-	return r.free < b.short || r.fewFiles(b)
-}
-
-func (r room) fewFiles(b bounds) bool { return r.files < b.fewFiles }
+func (r room) short(b bounds) bool { return r.lacks(inBytes, b) || r.lacks(inFiles, b) }
 
 func (r room) ample(b bounds) bool {
-	return r.free >= b.ample && r.files >= b.manyFiles
+	return r.left[inBytes] >= b.ample[inBytes] && r.left[inFiles] >= b.ample[inFiles]
 }
 
-// shortOfFiles reports whether it is files that are short, and not bytes.
-func (r room) shortOfFiles(b bounds) bool { return r.free >= b.short }
+// scarcer is of which kind a short volume has too little: files only if it has bytes.
+func (r room) scarcer(b bounds) kind {
+	if r.lacks(inBytes, b) {
+		return inBytes
+	}
+	return inFiles
+}
