@@ -21,6 +21,7 @@ import (
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/core/sandbox"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -30,8 +31,6 @@ const (
 	// WorkloadVariable is the environment variable by which libraries find the SPIFFE Workload API, as its standard says: it is on the host socket. It is a
 	// place and no secret: the socket answers the instance only.
 	WorkloadVariable = "SPIFFE_ENDPOINT_SOCKET"
-	// maxSocketPath is the longest path of a Unix socket, in bytes.
-	maxSocketPath = 107
 	// describeName takes the place of a role's name while a plugin is asked for its manifest. No role can have it.
 	describeName = "_describe"
 )
@@ -281,8 +280,8 @@ func (l *Launcher) number(role string) (name, id string, err error) {
 func (l *Launcher) prepareDirectories(remit *Remit, digest string) error {
 	runtime := l.runtimeDir(remit.Name)
 	// go-plugin's server makes a socket "plugin" and up to ten digits.
-	if n := len(runtime) + len("/plugin") + 10; n > maxSocketPath {
-		return fmt.Errorf("the path of its socket in %s would have %d bytes, and the kernel allows %d: choose a shorter run directory", runtime, n, maxSocketPath)
+	if n := len(runtime) + len("/plugin") + 10; n > limits.SocketPath {
+		return fmt.Errorf("the path of its socket in %s would have %d bytes, and the kernel allows %d: choose a shorter run directory", runtime, n, limits.SocketPath)
 	}
 	err := l.writeRecord(remit.Name, record{
 		InstanceID: remit.InstanceID, Role: remit.Role, UID: remit.UID, SharedUID: remit.SharedUID, Digest: digest,
