@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -32,31 +31,25 @@ const (
 )
 
 // serve answers HTTP until the context ends.
-func (m *Metrics) serve(ctx context.Context, listener net.Listener) error {
+func (m *Metrics) serve(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.handler())
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: m.log.StandardLogger(nil), BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	// With port 0 nothing else says which one it is.
-	m.log.Info("serving the node's metrics", "address", m.Address())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("metrics: serving the node's metrics on %s failed: %w", m.Address(), err)
-	case <-ctx.Done():
-	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(netutil.LimitListener(m.listener, maxConnections)) // that it was shut down: the listener fails only when it is closed
+	}()
+	<-ctx.Done()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
 		_ = server.Close() // its error only says that a connection was closed already
 	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("metrics: serving the node's metrics on %s failed: %w", m.Address(), err)
-	}
-	return nil
+	<-ended
 }
 
 // handler answers in the format that the caller asks for.

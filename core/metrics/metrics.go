@@ -9,16 +9,15 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
-	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/listening"
 	"github.com/reeveproject/reeve/core/roles"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -41,9 +40,10 @@ type Config struct {
 // Metrics is the metrics of the node.
 type Metrics struct {
 	log      hclog.Logger
-	listen   string // empty: not served
-	listener atomic.Pointer[net.Listener]
-	problem  event.Value[string]
+	listen   string
+	listener *listening.Listener // nil: not served
+	// address is where HTTP is served, and problem why it is not.
+	address, problem event.Value[string]
 
 	// own has the node's own metrics, and scrapes what is known of the roles' only when they have been asked.
 	own, scrapes *prometheus.Registry
@@ -74,7 +74,7 @@ type present struct {
 // New listens, if it is to; nothing is answered before Run. It fails if the port cannot be had.
 func New(config Config) (*Metrics, error) {
 	m := &Metrics{
-		log: config.Log, own: prometheus.NewRegistry(), scrapes: prometheus.NewRegistry(), told: newTold(), scraped: newScraped(),
+		log: config.Log, listen: config.Listen, own: prometheus.NewRegistry(), scrapes: prometheus.NewRegistry(), told: newTold(), scraped: newScraped(),
 		turn: make(chan struct{}, 1), servers: make(map[string]*measured),
 	}
 	if m.log == nil {
@@ -94,31 +94,35 @@ func New(config Config) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	if m.listen = config.Listen; m.listen != "" {
-		// That somebody else has the address, or that the machine does not have it yet, is no reason for a node not to start: Run tries again.
-		if err := m.open(); err != nil && !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return nil, err
-		} else if err != nil {
-			m.problem.Set(m.unserved(err))
+	if config.Listen != "" {
+		// That somebody else has the address, or that the machine does not have it yet, is no reason for a node not to start.
+		if m.listener, err = listening.Listen(config.Listen, m.listens); err != nil {
+			return nil, m.unserved(err)
 		}
 	}
 	return m, nil
 }
 
-// open listens.
-func (m *Metrics) open() error {
-	listener, err := net.Listen("tcp", m.listen)
-	if err != nil {
-		return fmt.Errorf("metrics: the node's metrics cannot be served on %s (parameter metrics.listen): %w", m.listen, err)
-	}
-	m.listener.Store(&listener)
-	m.problem.Set("")
-	return nil
+func (m *Metrics) unserved(err error) error {
+	return fmt.Errorf("metrics: the node's metrics cannot be served on %s (parameter metrics.listen): %w", m.listen, err)
 }
 
-// unserved says why HTTP is not served, and what to do.
-func (m *Metrics) unserved(err error) string {
-	return fmt.Sprintf("%s: end what has the address, or change the parameter; it is tried again every second", strings.TrimPrefix(err.Error(), "metrics: "))
+// listens notes where HTTP is served, or why it is not.
+func (m *Metrics) listens(address string, problem error) {
+	m.address.Set(address)
+	text := ""
+	if problem != nil {
+		text = strings.TrimPrefix(m.unserved(problem).Error(), "metrics: ") + ": end what has the address, or change the parameter; it is tried again every second"
+	}
+	former, _ := m.problem.Get()
+	m.problem.Set(text)
+	switch {
+	case problem == nil:
+		// With port 0 nothing else says which one it is.
+		m.log.Info("serving the node's metrics", "address", address)
+	case text != former: // nobody is told the same every second
+		m.log.Error("the node's metrics are not served; it is tried again", "error", problem)
+	}
 }
 
 // Problem is why HTTP is not served although it is to be, and what to do; empty: it is served, or is not to be.
@@ -134,20 +138,16 @@ func register(with *prometheus.Registry, all ...prometheus.Collector) error {
 
 // Address is the host:port that HTTP is served on; empty if it is not.
 func (m *Metrics) Address() string {
-	listener := m.listener.Load()
-	if listener == nil {
-		return ""
-	}
-	return (*listener).Addr().String()
+	address, _ := m.address.Get()
+	return address
 }
 
 // Close gives up what New made, for metrics whose Run is never called.
 func (m *Metrics) Close() error {
-	listener := m.listener.Load()
-	if listener == nil {
+	if m.listener == nil {
 		return nil
 	}
-	if err := (*listener).Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := m.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
@@ -158,40 +158,13 @@ func (m *Metrics) Close() error {
 func (m *Metrics) Run(ctx context.Context, instances *event.Value[roles.Instances], capabilities *event.Value[roles.Capabilities]) error {
 	m.sources.Store(&sources{instances: instances, capabilities: capabilities})
 	defer m.sources.Store(nil)
-	if m.listen == "" {
+	if m.listener == nil {
 		<-ctx.Done()
 		return nil
 	}
-	for told := ""; ; {
-		err := m.begin(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if text := err.Error(); text != told {
-			m.log.Error("the node's metrics are not served; it is tried again", "error", err)
-			told = text
-			m.problem.Set(m.unserved(err))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(listenAgain):
-		}
-	}
-}
-
-// listenAgain is how long it takes until an address is tried again that could not be listened on.
-const listenAgain = time.Second
-
-// begin listens, unless that is so already, and serves until the context ends, or the listener fails.
-func (m *Metrics) begin(ctx context.Context) error {
-	if m.listener.Load() == nil {
-		if err := m.open(); err != nil {
-			return err
-		}
-	}
-	defer m.listener.Store(nil)
-	return m.serve(ctx, *m.listener.Load())
+	m.serve(ctx)
+	m.address.Set("")
+	return nil
 }
 
 // Text is the metrics in the text format of Prometheus, version 0.0.4: those of the node always, those of the roles as far as they answer. It takes a

@@ -22,6 +22,7 @@ import (
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/listening"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -200,13 +201,22 @@ func New(config Config) (*Server, error) {
 // listen listens for TCP.
 func (s *Server) listen() (net.Listener, error) {
 	if s.config.ListenLater {
-		return listenLate(s.config.Listen, s.listens)
+		listener, err := listening.Listen(s.config.Listen, s.listens)
+		if err != nil {
+			return nil, s.unserved(err)
+		}
+		return listener, nil
 	}
-	listener, err := listenTCP(s.config.Listen)
-	if err == nil {
-		s.address.Set(listener.Addr().String())
+	listener, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return nil, s.unserved(err)
 	}
-	return listener, err
+	s.address.Set(listener.Addr().String())
+	return listener, nil
+}
+
+func (s *Server) unserved(err error) error {
+	return fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", s.config.Listen, err)
 }
 
 // listens takes note of where TCP is served, or why it is not.
@@ -214,7 +224,7 @@ func (s *Server) listens(address string, problem error) {
 	former, _ := s.problem.Get()
 	text := ""
 	if problem != nil {
-		text = strings.TrimPrefix(problem.Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
+		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
 	}
 	switch {
 	case text == former && text != "":
