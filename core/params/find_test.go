@@ -53,19 +53,15 @@ func TestFindTakesTheFirst(t *testing.T) {
 		if step.path != p.CommandLine {
 			from.CommandLine = ""
 		}
-		found, err := params.Find(from.Sources()...)
+		found, err := from.Find()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found.Source.String() != step.path || found.Parameters.GetVersion() != params.Version {
-			t.Errorf("from %s, want %s", found.Source, step.path)
+		if found.File != step.path || found.Parameters.GetVersion() != params.Version {
+			t.Errorf("from %s, want %s", found.File, step.path)
 		}
-		var others []string
-		for _, other := range found.Others {
-			others = append(others, other.String())
-		}
-		if !slices.Equal(others, there) {
-			t.Errorf("with %s the others are %q, want %q", step.path, others, there)
+		if !slices.Equal(found.Others, there) {
+			t.Errorf("with %s the others are %q, want %q", step.path, found.Others, there)
 		}
 		there = slices.Insert(there, 0, step.path)
 	}
@@ -81,19 +77,18 @@ func TestFindPassesNothingOver(t *testing.T) {
 		"dead link":  func(t *testing.T, path string) { link(t, filepath.Join(filepath.Dir(path), "nowhere"), path) },
 		"round link": func(t *testing.T, path string) { link(t, path, path) },
 	}) {
-		for i := range len(places(t).Sources()) - 1 {
+		for i := range len(places(t).Files()) - 1 {
 			t.Run(name, func(t *testing.T) {
 				p := places(t)
 				if i > 0 {
 					p.CommandLine = ""
 				}
-				sources := p.Sources()
-				first := sources[max(0, i-1)].String()
+				first := p.Files()[max(0, i-1)]
 				put(t, filepath.Join(p.System, "parameters.pb"), binary(t, parsed(t, good)))
 				spoil(t, first)
-				_, err := params.Find(sources...)
+				_, err := p.Find()
 				var problem *params.Error
-				if !errors.As(err, &problem) || problem.Source != first || !strings.Contains(err.Error(), first) {
+				if !errors.As(err, &problem) || problem.File != first || !strings.Contains(err.Error(), first) {
 					t.Errorf("with %s spoilt: %v", first, err)
 				}
 			})
@@ -114,22 +109,22 @@ func TestFindThatCannotLook(t *testing.T) {
 	p.CommandLine = ""
 	put(t, filepath.Dir(p.Firmware), nil)
 	put(t, filepath.Join(p.System, "parameters.yaml"), []byte(good))
-	_, err := params.Find(p.Sources()...)
+	_, err := p.Find()
 	var problem *params.Error
-	if !errors.As(err, &problem) || problem.Source != p.Firmware {
+	if !errors.As(err, &problem) || problem.File != p.Firmware {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestFindNothing(t *testing.T) {
 	p := places(t)
-	_, err := params.Find(p.Sources()...)
+	_, err := p.Find()
 	var problem *params.Error
 	if !errors.As(err, &problem) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), p.CommandLine) {
 		t.Errorf("the file that the command line names is missing: %v", err)
 	}
 	p.CommandLine = ""
-	_, err = params.Find(p.Sources()...)
+	_, err = p.Find()
 	var none *params.NoneError
 	if !errors.As(err, &none) {
 		t.Fatalf("error %v", err)
@@ -141,15 +136,10 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-func TestLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.yaml")
-	_, err := params.Load(path)
-	var problem *params.Error
-	if !errors.As(err, &problem) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
-		t.Errorf("a missing file: %v", err)
-	}
-	put(t, path, []byte(strings.Repeat("#", 2<<20)))
-	if _, err := params.Load(path); err == nil || !strings.Contains(err.Error(), "larger") {
+func TestFindAHugeFile(t *testing.T) {
+	p := places(t)
+	put(t, p.CommandLine, []byte(strings.Repeat("#", 2<<20)))
+	if _, err := p.Find(); err == nil || !strings.Contains(err.Error(), "larger") {
 		t.Errorf("a huge file: %v", err)
 	}
 }

@@ -30,13 +30,13 @@ func (p *place) find(cmd *cobra.Command) (*params.Found, error) {
 		// A variable that is not set, most often. Parameters from anywhere else would be those of another node.
 		return nil, errors.New("--parameters names no file: name one, or leave it out to have the parameters found")
 	}
-	return params.Find(params.Places{CommandLine: p.file, Firmware: params.FirmwareFile, System: p.system}.Sources()...)
+	return params.Places{CommandLine: p.file, Firmware: params.FirmwareFile, System: p.system}.Find()
 }
 
 // tell says in the log where the parameters are from, and which were not read.
 func tell(log hclog.Logger, found *params.Found) {
-	log.Info("parameters", "from", found.Source.String())
+	log.Info("parameters", "from", found.File)
 	for _, other := range found.Others {
-		log.Warn("there are other parameters, which are not read", "at", other.String(), "since", found.Source.String()+" comes before")
+		log.Warn("there are other parameters, which are not read", "at", other, "since", found.File+" comes before")
 	}
 }
