@@ -91,45 +91,21 @@ func New(config Config) (*Room, error) {
 // Identity returns the published identity.
 func (r *Room) Identity() *event.Value[*Identity] { return &r.identity }
 
-// Run saves and publishes new certificates of the sources until the context ends. It logs and ignores invalid ones. What it cannot save, for instance
-// on a full disk, it does not publish, and tries again.
-func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) error {
-	watchers := make([]*event.Watcher[Credentials], len(sources))
-	for i, source := range sources {
-		watchers[i] = source.Watch()
-	}
-	given := make(chan Credentials)
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{}, len(watchers))
-	defer func() {
-		cancel()
-		for range watchers {
-			<-ended
-		}
-	}()
-	for _, watcher := range watchers {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			for {
-				credentials, err := watcher.Next(ctx)
-				if err != nil {
-					return
-				}
-				select {
-				case given <- credentials:
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
-	}
+// Run saves and publishes new certificates, those of the bootstrap and those that the cluster gives later, until the context ends. It logs and ignores invalid ones.
+// What it cannot save, for instance on a full disk, it does not publish, and tries again.
+func (r *Room) Run(ctx context.Context, bootstrapped, given *event.Value[Credentials]) error {
+	first, later := bootstrapped.Watch(), given.Watch()
 	var again <-chan time.Time
 	var unkept Credentials // the newest of what was received since the last save
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case credentials := <-given:
+		case <-first.Changed():
+			credentials, _ := first.Latest()
+			unkept = unkept.with(credentials)
+		case <-later.Changed():
+			credentials, _ := later.Latest()
 			unkept = unkept.with(credentials)
 		case <-again:
 		}

@@ -41,10 +41,10 @@ func certificate(t testing.TB, k ed25519.PrivateKey) []byte {
 	return der
 }
 
-func run(t *testing.T, room *identity.Room, sources ...*event.Value[identity.Credentials]) (stop func() error) {
+func run(t *testing.T, room *identity.Room, bootstrapped, given *event.Value[identity.Credentials]) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- room.Run(ctx, sources...) }()
+	go func() { done <- room.Run(ctx, bootstrapped, given) }()
 	return func() error {
 		cancel()
 		return <-done
