@@ -155,7 +155,7 @@ func (c *Client) Run(ctx context.Context) error {
 	knowledge := c.watchKnowledge()
 	choice := newChoice()
 	for ctx.Err() == nil {
-		list, missing := candidates(knowledge.now(ctx))
+		list, missing := candidates(knowledge.now())
 		if missing != "" {
 			c.setWay(way{missing: missing, since: time.Now()})
 			knowledge.wait(ctx, nil, time.Time{})
@@ -188,8 +188,8 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 	}
 	defer func() { choice.ended(s.to, worked()) }()
 	for told := false; ctx.Err() == nil; {
-		refresh(ctx, conditions, &how)
-		list, missing := candidates(knowledge.now(ctx))
+		how, _ = conditions.Latest()
+		list, missing := candidates(knowledge.now())
 		if missing != "" {
 			return
 		}
@@ -255,17 +255,15 @@ func (c *Client) watchKnowledge() *knowledge {
 	return k
 }
 
-func (k *knowledge) now(ctx context.Context) known {
-	refresh(ctx, k.identities, &k.known.node)
-	refresh(ctx, k.capabilities, &k.known.provided)
-	refresh(ctx, k.views, &k.known.view)
-	var kept []string
-	refresh(ctx, k.kept, &kept)
+func (k *knowledge) now() known {
+	k.known.node, _ = k.identities.Latest()
+	k.known.provided, _ = k.capabilities.Latest()
+	k.known.view, _ = k.views.Latest()
+	_, _ = k.kept.Latest()
 	k.known.kept = k.client.known()
 	if k.incarnations != nil {
-		var incarnation *clusterv1.Incarnation
-		refresh(ctx, k.incarnations, &incarnation)
-		k.known.nameless = k.client.incarnation() == nil
+		incarnation, _ := k.incarnations.Latest()
+		k.known.nameless = incarnation == nil
 	}
 	return k.known
 }
@@ -298,15 +296,4 @@ func (c *Client) setWay(now way) {
 		return
 	}
 	c.way.Set(now)
-}
-
-// refresh puts the newest value that the watcher has not returned yet into value, and leaves it if there is none.
-func refresh[T any](ctx context.Context, watcher *event.Watcher[T], value *T) {
-	select {
-	case <-watcher.Changed():
-		if newest, err := watcher.Next(ctx); err == nil {
-			*value = newest
-		}
-	default:
-	}
 }

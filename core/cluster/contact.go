@@ -5,24 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 )
 
 // judgeContact publishes whether there is contact, until the context ends.
 func (c *Client) judgeContact(ctx context.Context) {
 	refusals := c.refused.Watch()
-	var refused *Refused
 	ways, watches, beats, reports := c.way.Watch(), c.watching.Watch(), c.beating.Watch(), c.reporting.Watch()
 	identities, certificates, sets := c.config.Identity.Watch(), c.shown.Watch(), c.config.ClockSet.Watch()
-	var node *identity.Identity
-	var shown period
-	var set int
 	var told, warned clock
-	var to way
-	var watch watching
-	var beat beating
-	var report string
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -39,14 +30,14 @@ func (c *Client) judgeContact(ctx context.Context) {
 		case <-refusals.Changed():
 		case <-timer.C:
 		}
-		refresh(ctx, identities, &node)
-		refresh(ctx, certificates, &shown)
-		refresh(ctx, sets, &set)
-		refresh(ctx, refusals, &refused)
-		refresh(ctx, ways, &to)
-		refresh(ctx, watches, &watch)
-		refresh(ctx, beats, &beat)
-		refresh(ctx, reports, &report)
+		node, _ := identities.Latest()
+		shown, _ := certificates.Latest()
+		_, _ = sets.Latest()
+		refused, _ := refusals.Latest()
+		to, _ := ways.Latest()
+		watch, _ := watches.Latest()
+		beat, _ := beats.Latest()
+		report, _ := reports.Latest()
 		before, _ := c.contact.Get()
 		now := time.Now()
 		contact, until := judge(before.OK, to, watch, beat, now)

@@ -66,12 +66,10 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 		s.beating.Set(beating{last: began, ttl: ttl})
 		s.felt(beatPulse, began, nil)
 		made()
-		next := time.NewTimer(time.Until(began.Add(ttl / beatsPerTTL)))
 		select {
 		case <-ctx.Done():
-			next.Stop()
 			return ctx.Err()
-		case <-next.C:
+		case <-time.After(time.Until(began.Add(ttl / beatsPerTTL))):
 		}
 	}
 }

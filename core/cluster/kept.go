@@ -75,8 +75,8 @@ func (c *Client) listCurators(ctx context.Context) {
 		case <-timer.C:
 		}
 		timer.Stop()
-		refresh(ctx, capabilities, &k.provided)
-		refresh(ctx, views, &k.view)
+		k.provided, _ = capabilities.Latest()
+		k.view, _ = views.Latest()
 		if named := curators(nil, k.view); len(named) > 0 {
 			slices.Sort(named) // so that the file changes only with the curators
 			list := mergeKept(named, c.earlier())

@@ -25,11 +25,9 @@ const (
 // node has used it.
 func (s *session) renew(ctx context.Context, made func()) error {
 	identities, sets := s.config.Identity.Watch(), s.config.ClockSet.Watch()
-	var node *identity.Identity
-	var set int
 	for ctx.Err() == nil {
-		refresh(ctx, identities, &node)
-		refresh(ctx, sets, &set)
+		node, _ := identities.Latest()
+		_, _ = sets.Latest()
 		wait := s.untilRenewal(node)
 		if wait <= 0 {
 			if err := s.issue(ctx, node); err != nil {
@@ -38,14 +36,12 @@ func (s *session) renew(ctx context.Context, made func()) error {
 			made()
 			continue
 		}
-		timer := time.NewTimer(min(wait, lookAgain))
 		select {
 		case <-ctx.Done():
 		case <-identities.Changed():
 		case <-sets.Changed():
-		case <-timer.C:
+		case <-time.After(min(wait, lookAgain)):
 		}
-		timer.Stop()
 	}
 	return ctx.Err()
 }

@@ -28,11 +28,11 @@ func (s *session) report(ctx context.Context, made func()) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-statuses.Changed():
-			if refresh(ctx, statuses, &whole); whole != nil {
+			if whole, _ = statuses.Latest(); whole != nil {
 				newest = fit(whole, room)
 			}
 		case <-streams.Changed():
-			refresh(ctx, streams, &stream)
+			stream, _ = streams.Latest()
 			sent = nil
 		case <-timer.C:
 		}
