@@ -27,7 +27,7 @@ type Chooser struct {
 	// Path is the file of the assignment.
 	Path  string
 	Known *Assignment
-	// Committed is what the cluster assigned when it took the node in; it may be nil.
+	// Committed is what the cluster assigned when it took the node in.
 	Committed *event.Value[*Assignment]
 
 	Phase      *event.Value[seal.Phase]
@@ -35,7 +35,7 @@ type Chooser struct {
 	Problem    *event.Value[*membership.Problem]
 	View       *event.Value[*cluster.View]
 	// Full is why roles must not run that fill the disk, by role; Imported is set anew with every executable that was imported, which may be what a role
-	// waits for. Both may be nil.
+	// waits for.
 	Full     *event.Value[map[string]string]
 	Imported *event.Value[string]
 	// Missing says what of a role's sandbox this node cannot enforce; nil: nothing.
@@ -47,15 +47,6 @@ type Chooser struct {
 // Run chooses until the context ends.
 func (c Chooser) Run(ctx context.Context) {
 	phases, states, problems, views := c.Phase.Watch(), c.Membership.Watch(), c.Problem.Watch(), c.View.Watch()
-	if c.Full == nil {
-		c.Full = new(event.Value[map[string]string])
-	}
-	if c.Imported == nil {
-		c.Imported = new(event.Value[string])
-	}
-	if c.Committed == nil {
-		c.Committed = new(event.Value[*Assignment])
-	}
 	fulls, imports, commits := c.Full.Watch(), c.Imported.Watch(), c.Committed.Watch()
 	kept := c.Known
 	// adopted is what of committed was taken over.

@@ -171,6 +171,7 @@ func TestTheClusterUserIsKept(t *testing.T) {
 	c := Chooser{
 		Log: hclog.NewNullLogger(), Path: path, Known: &Assignment{}, Committed: &committed, Phase: &phase, Membership: new(event.Value[membership.Status]),
 		Problem: new(event.Value[*membership.Problem]), View: &views, Desired: new(event.Value[roles.Desired]),
+		Full: new(event.Value[map[string]string]), Imported: new(event.Value[string]),
 	}
 	views.Set(&cluster.View{Node: &clusterv1.NodeRecord{Roles: example().Roles[1:]}, Plugins: example().Plugins})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

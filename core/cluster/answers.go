@@ -78,9 +78,6 @@ func (c *Client) refusal(detail *clusterv1.IncarnationRefused, nodeID string) st
 
 // incarnation is this start of the core; nil: it is not known.
 func (c *Client) incarnation() *clusterv1.Incarnation {
-	if c.config.Incarnation == nil {
-		return nil
-	}
 	incarnation, _ := c.config.Incarnation.Get()
 	return incarnation
 }

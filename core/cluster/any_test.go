@@ -308,7 +308,7 @@ func TestCuratorsAreKeptFromOneStartToTheNext(t *testing.T) {
 		}
 		stop()
 		for _, content := range []string{"", "not what was written"} {
-			m.again(func(c *cluster.Config) { c.Known = nil })
+			m.again(func(c *cluster.Config) { c.Known = knowsNone })
 			if content != "" {
 				if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 					t.Fatal(err)
@@ -321,7 +321,7 @@ func TestCuratorsAreKeptFromOneStartToTheNext(t *testing.T) {
 			m.contact(true)
 			stop()
 		}
-		m.again(func(c *cluster.Config) { c.Known = nil })
+		m.again(func(c *cluster.Config) { c.Known = knowsNone })
 		defer m.run()()
 		m.contact(true)
 	})

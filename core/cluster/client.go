@@ -19,9 +19,8 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Config is what the client needs.
+// Config is what the client needs. What is not said to be optional is required.
 type Config struct {
-	// Log takes the client's log; nil: none is written.
 	Log hclog.Logger
 	// Identity is who the node is: its key and SVID prove it to a curator, its CA and trust domain prove a curator to it.
 	Identity *event.Value[*identity.Identity]
@@ -33,13 +32,13 @@ type Config struct {
 	Status *event.Value[*clusterv1.NodeStatus]
 	// Now is the clock by which certificates are judged; nil: time.Now.
 	Now func() time.Time
-	// ClockSet changes whenever the machine's clock was set, so that what depends on it is looked at at once; nil: nobody tells, and it is looked at in time.
+	// ClockSet changes whenever the machine's clock was set, so that what depends on it is looked at at once.
 	ClockSet *event.Value[int]
-	// Incarnation is this start of the core, which every call carries. While it is not set nobody is called; nil: calls carry none.
+	// Incarnation is this start of the core, which every call carries. While it is not set nobody is called.
 	Incarnation *event.Value[*clusterv1.Incarnation]
 	// Kept is the file on the volume in which the addresses of the cluster's curators are kept from one start to the next; empty: they are not.
 	Kept string
-	// Known returns the addresses of curators (host:port) that the node knows otherwise, such as those that it was given when it was taken in; nil: none. They are
+	// Known returns the addresses of curators (host:port) that the node knows otherwise, such as those that it was given when it was taken in. They are
 	// asked when nobody else answers.
 	Known func() []string
 	// Dial connects to the host:port of a curator; nil: plain TCP, without a proxy whatever the environment says, since the way to a
@@ -98,14 +97,8 @@ type Client struct {
 
 // New returns a client that does nothing before Run.
 func New(config Config) *Client {
-	if config.Log == nil {
-		config.Log = hclog.NewNullLogger()
-	}
 	if config.Now == nil {
 		config.Now = time.Now
-	}
-	if config.ClockSet == nil {
-		config.ClockSet = new(event.Value[int])
 	}
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
@@ -246,13 +239,10 @@ type knowledge struct {
 }
 
 func (c *Client) watchKnowledge() *knowledge {
-	k := &knowledge{
+	return &knowledge{
 		client: c, identities: c.config.Identity.Watch(), capabilities: c.config.Capabilities.Watch(), views: c.view.Watch(), kept: c.kept.Watch(),
+		incarnations: c.config.Incarnation.Watch(),
 	}
-	if c.config.Incarnation != nil {
-		k.incarnations = c.config.Incarnation.Watch()
-	}
-	return k
 }
 
 func (k *knowledge) now() known {
@@ -261,10 +251,8 @@ func (k *knowledge) now() known {
 	k.known.view, _ = k.views.Latest()
 	_, _ = k.kept.Latest()
 	k.known.kept = k.client.known()
-	if k.incarnations != nil {
-		incarnation, _ := k.incarnations.Latest()
-		k.known.nameless = incarnation == nil
-	}
+	incarnation, _ := k.incarnations.Latest()
+	k.known.nameless = incarnation == nil
 	return k.known
 }
 
@@ -274,17 +262,13 @@ func (k *knowledge) wait(ctx context.Context, other <-chan struct{}, until time.
 	if !until.IsZero() {
 		come = time.After(time.Until(until))
 	}
-	var named <-chan struct{}
-	if k.incarnations != nil {
-		named = k.incarnations.Changed()
-	}
 	select {
 	case <-ctx.Done():
 	case <-k.identities.Changed():
 	case <-k.capabilities.Changed():
 	case <-k.views.Changed():
 	case <-k.kept.Changed():
-	case <-named:
+	case <-k.incarnations.Changed():
 	case <-other:
 	case <-come:
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/membership"
 	names "github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -41,7 +42,8 @@ func onAnotherClock(t *testing.T, test func(t *testing.T, o *off, c *curator)) {
 		o := &off{node: newNode(t, network.dial)}
 		o.client = cluster.New(cluster.Config{
 			Log: hclog.New(&hclog.LoggerOptions{Output: t.Output(), Level: hclog.Debug}), Identity: &o.identity, Capabilities: &o.capabilities,
-			Status: &o.status, Dial: network.dial, Now: o.now, ClockSet: &o.set,
+			Status: &o.status, Dial: network.dial, Now: o.now, ClockSet: &o.set, Incarnation: event.New(&clusterv1.Incarnation{Number: 1}),
+			Known: knowsNone,
 		})
 		c := newCurator(o.ca.curatorCertificate())
 		c.view.Set(o.response(7))

@@ -114,9 +114,6 @@ func (c *Client) setEarlier(list []string) {
 
 // known are the curators from earlier, and those that the node knows otherwise.
 func (c *Client) known() []string {
-	if c.config.Known == nil {
-		return c.earlier()
-	}
 	list := slices.Clone(c.earlier())
 	for _, address := range c.config.Known() {
 		if _, err := hostPort(address); err == nil && !slices.Contains(list, address) {

@@ -35,6 +35,8 @@ type node struct {
 	client       *cluster.Client
 }
 
+func knowsNone() []string { return nil }
+
 // newNode makes a node that has an SVID, and whose client is not running yet.
 func newNode(t *testing.T, dial func(context.Context, string) (net.Conn, error)) *node {
 	t.Helper()
@@ -47,6 +49,9 @@ func newNode(t *testing.T, dial func(context.Context, string) (net.Conn, error))
 		Capabilities: &n.capabilities,
 		Status:       &n.status,
 		Dial:         dial,
+		ClockSet:     new(event.Value[int]),
+		Incarnation:  event.New(&clusterv1.Incarnation{Number: 1}),
+		Known:        knowsNone,
 	}
 	n.client = cluster.New(n.config)
 	return n

@@ -19,6 +19,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // published is a status with two roles: a flooding one, and one that says little.
@@ -283,6 +284,7 @@ func TestARefusedReportIsSeen(t *testing.T) {
 		var log bytes.Buffer
 		n.client = cluster.New(cluster.Config{
 			Log: hclog.New(&hclog.LoggerOptions{Output: &log}), Identity: &n.identity, Capabilities: &n.capabilities, Status: &n.status, Dial: network.dial,
+			ClockSet: new(event.Value[int]), Incarnation: event.New(&clusterv1.Incarnation{Number: 1}), Known: knowsNone,
 		})
 		c := newCurator(n.ca.curatorCertificate())
 		c.view.Set(n.response(7))

@@ -14,12 +14,12 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Sources is what Follow watches. A nil value is not watched.
+// Sources is what Follow watches.
 type Sources struct {
 	// Version is the core's.
 	Version string
 	// Reopened says that the core had started before, and opened its volume again: that is no start. Sealed reports whether the sources end because
-	// somebody seals the node: that is no stop. nil: they do not.
+	// somebody seals the node: that is no stop.
 	Reopened bool
 	Sealed   func() bool
 	// Membership is the node's membership of its cluster.
@@ -43,7 +43,7 @@ func Follow(ctx context.Context, to Recorder, sources Sources) error {
 		})
 	}
 	w := watch{
-		to: to, membership: watcher(sources.Membership), store: watcher(sources.Store), addresses: watcher(sources.Addresses),
+		to: to, membership: sources.Membership.Watch(), store: sources.Store.Watch(), addresses: sources.Addresses.Watch(),
 		state: membership.Unknown,
 	}
 	for {
@@ -55,7 +55,7 @@ func Follow(ctx context.Context, to Recorder, sources Sources) error {
 		select {
 		case <-ctx.Done():
 			w.look()
-			if sources.Sealed == nil || !sources.Sealed() {
+			if !sources.Sealed() {
 				to.Record(&nodev1.Event{Type: CoreStopping, Severity: nodev1.Severity_SEVERITY_INFO, Message: "the core of the node was asked to stop"})
 			}
 			return nil
@@ -65,14 +65,6 @@ func Follow(ctx context.Context, to Recorder, sources Sources) error {
 		case <-settled:
 		}
 	}
-}
-
-// watcher watches a value that may be missing.
-func watcher[T any](value *event.Value[T]) *event.Watcher[T] {
-	if value == nil {
-		value = new(event.Value[T])
-	}
-	return value.Watch()
 }
 
 // watch is what was last seen of the sources.

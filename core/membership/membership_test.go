@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -150,7 +151,8 @@ func newBench(t *testing.T, path string, phase seal.Phase) *bench {
 	b.room = New(Config{
 		Log: hclog.NewNullLogger(), Update: b.update, Configuration: configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
 		ClusterUser: func() string { return "curator" }, Bootstrap: &clusterv1.BootstrapRequest{ClusterId: "c1"},
-		Now: func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
+		Now:      func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
+		Curators: new(event.Value[[]string]), StoreLeft: new(event.Value[bool]), Removed: new(event.Value[*enrol.RemovedError]),
 	})
 	b.setClock(time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -144,6 +144,7 @@ func (n *newcomer) start(t *testing.T, ctx context.Context) {
 	n.room = New(Config{
 		Log: hclog.NewNullLogger(), Configuration: given, Identity: &n.identity, Capabilities: &n.capabilities, Contact: &n.contact,
 		ClusterUser: func() string { return "api-user" },
+		Curators:    new(event.Value[[]string]), StoreLeft: new(event.Value[bool]), Removed: new(event.Value[*enrol.RemovedError]),
 		Update: func(ctx context.Context, change func(*seal.Configuration)) error {
 			if n.killed || n.stopAfter == 0 && !n.onDisk {
 				n.killed = true

@@ -45,11 +45,11 @@ type Config struct {
 	Bootstrap *clusterv1.BootstrapRequest
 	// Enrol is how a node is taken into a cluster that there is; nil for one that made its cluster.
 	Enrol *Enrol
-	// Curators is watched for where the cluster's curators are; nil: that is not kept.
+	// Curators is watched for where the cluster's curators are.
 	Curators *event.Value[[]string]
-	// StoreLeft is watched for whether the cluster has taken the role that provides the store from the node, and no instance of it runs; nil: nobody tells.
+	// StoreLeft is watched for whether the cluster has taken the role that provides the store from the node, and no instance of it runs.
 	StoreLeft *event.Value[bool]
-	// Removed is watched for that the cluster has removed the node; nil: nobody tells.
+	// Removed is watched for that the cluster has removed the node.
 	Removed *event.Value[*enrol.RemovedError]
 	// Disown keeps that the node was removed, before anything else is done about it.
 	Disown func(reason string) error
@@ -86,15 +86,6 @@ type Room struct {
 func New(config Config) *Room {
 	if config.Now == nil {
 		config.Now = time.Now
-	}
-	if config.Curators == nil {
-		config.Curators = new(event.Value[[]string])
-	}
-	if config.StoreLeft == nil {
-		config.StoreLeft = new(event.Value[bool])
-	}
-	if config.Removed == nil {
-		config.Removed = new(event.Value[*enrol.RemovedError])
 	}
 	r := &Room{config: config, machine: machine{now: time.Now}, storing: make(chan struct{}, 1)}
 	id, _ := config.Identity.Get()

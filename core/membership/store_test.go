@@ -12,9 +12,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // joining is a member without a member of the store, which runs until the test ends.
@@ -28,6 +30,7 @@ func joining(t *testing.T) (b *bench, p *provider) {
 	b.room = New(Config{
 		Log: hclog.NewNullLogger(), Update: b.update, Configuration: b.configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
 		ClusterUser: func() string { return "api-user" },
+		Curators:    new(event.Value[[]string]), StoreLeft: new(event.Value[bool]), Removed: new(event.Value[*enrol.RemovedError]),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

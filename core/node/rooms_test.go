@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
@@ -70,8 +71,11 @@ func TestRolesAreLeftBesideOneThatIsStuck(t *testing.T) {
 	log := hclog.NewNullLogger()
 	w := &whole{
 		log: log, host: &hostapi.Server{}, sealing: operate.NewSealing(),
-		reconciler: roles.New(roles.Config{Log: log, Hosts: openNothing{}, Desired: desired, Adopted: []roles.Running{store, shell}}),
-		member:     membership.New(membership.Config{Log: log, Identity: event.New(&identity.Identity{})}),
+		reconciler: roles.New(roles.Config{
+			Log: log, Hosts: openNothing{}, Desired: desired, Adopted: []roles.Running{store, shell}, Events: new(events.Relay),
+			Shortage: func() string { return "" }, Stored: func(string) bool { return true }, Launched: func(string, time.Duration) {},
+		}),
+		member: membership.New(membership.Config{Log: log, Identity: event.New(&identity.Identity{})}),
 	}
 	broken := errors.New("a room is broken")
 	groupCtx, fail := context.WithCancelCause(t.Context())

@@ -51,10 +51,10 @@ func adopting(t *testing.T, test func(t *testing.T, f *fakes, run func(settings 
 func TestAdoptedIsShownFromTheBeginning(t *testing.T) {
 	store := providing(role("store"), roles.CapabilityConsensus)
 	adopting(t, func(t *testing.T, f *fakes, _ func(...func(*roles.Config)) *fixture) {
-		r := roles.New(roles.Config{
+		r := roles.New(quiet(roles.Config{
 			Log: hclog.NewNullLogger(), Launcher: f, Hosts: f, Desired: new(event.Value[roles.Desired]),
 			Adopted: []roles.Running{f.get("app"), f.get("store")},
-		})
+		}))
 		now, set := r.Instances().Get()
 		if !set || len(now) != 2 || now[0].Remit == nil || now[0].Process.PID != f.get("app").pid || now[0].Status.GetState() != ready {
 			t.Errorf("before Run: %v", now)
@@ -173,7 +173,7 @@ func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakes()
 		x := &fixture{fakes: f, desired: new(event.Value[roles.Desired]), result: make(chan error, 1)}
-		x.Reconciler = roles.New(roles.Config{Log: hclog.NewNullLogger(), Launcher: f, Hosts: f, Desired: x.desired, Events: &x.events})
+		x.Reconciler = roles.New(quiet(roles.Config{Log: hclog.NewNullLogger(), Launcher: f, Hosts: f, Desired: x.desired, Events: &x.events}))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { x.result <- x.Run(ctx) }()
 		x.desire(desired...)

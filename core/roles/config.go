@@ -69,18 +69,18 @@ type Config struct {
 	BootID string
 
 	// Shortage says that the node has run out of something that roles need, and what to do about it; "" if it has not. What fails meanwhile is started
-	// again however often it fails: its crash budget is not for what is the node's fault. nil: the node never has.
+	// again however often it fails: its crash budget is not for what is the node's fault.
 	Shortage func() string
 
 	// Probation is how long a version of a plugin must be Ready or Degraded without a failure, where there is one to go back to, before it is what the
 	// node stays with; TrialPatience how long it may take to be Ready or Degraded. Zero values mean the defaults.
 	Probation, TrialPatience time.Duration
-	// Stored says whether the executable with a digest is on this node; nil: every one is. It is asked often and must be quick.
+	// Stored says whether the executable with a digest is on this node. It is asked often and must be quick.
 	Stored func(digest string) bool
 
-	// Events is told what happens to the roles; nil: nobody is. docs/reference/events.md lists the events.
+	// Events is told what happens to the roles. docs/reference/events.md lists the events.
 	Events Recorder
-	// Launched is told how long it took from the beginning of a launch until the role was Ready for the first time; nil: nobody is. It must not block.
+	// Launched is told how long it took from the beginning of a launch until the role was Ready for the first time. It must not block.
 	Launched func(role string, took time.Duration)
 
 	// writeFile writes what is kept of a role's failures; nil: storage.WriteFile does.
@@ -127,18 +127,6 @@ func (c *Config) defaults() {
 		c.BackoffJitter = DefaultBackoffJitter
 	case c.BackoffJitter < 0:
 		c.BackoffJitter = 0
-	}
-	if c.Events == nil {
-		c.Events = nobody{}
-	}
-	if c.Shortage == nil {
-		c.Shortage = func() string { return "" }
-	}
-	if c.Stored == nil {
-		c.Stored = func(string) bool { return true }
-	}
-	if c.Launched == nil {
-		c.Launched = func(string, time.Duration) {}
 	}
 }
 

@@ -15,10 +15,6 @@ import (
 // Recorder keeps events. Record never blocks; it fills in the sequence number and the time, and owns the event from then on.
 type Recorder interface{ Record(event *nodev1.Event) }
 
-type nobody struct{}
-
-func (nobody) Record(*nodev1.Event) {}
-
 // The types of the events of roles.
 const (
 	eventStarted      = "RoleStarted"

@@ -323,11 +323,25 @@ func budget(failures int, window time.Duration) func(*roles.Config) {
 	}
 }
 
+// unheard drops events.
+type unheard struct{}
+
+func (unheard) Record(*nodev1.Event) {}
+
+// quiet completes a configuration: the node lacks nothing, and nobody is told of anything.
+func quiet(c roles.Config) roles.Config {
+	if c.Events == nil {
+		c.Events = unheard{}
+	}
+	c.Shortage, c.Stored, c.Launched = func() string { return "" }, func(string) bool { return true }, func(string, time.Duration) {}
+	return c
+}
+
 func run(t testing.TB, f *fakes, settings ...func(*roles.Config)) *fixture {
 	x := &fixture{fakes: f, desired: new(event.Value[roles.Desired]), result: make(chan error, 1)}
-	config := roles.Config{
+	config := quiet(roles.Config{
 		Log: hclog.NewNullLogger(), Launcher: f, Hosts: f, Desired: x.desired, BackoffJitter: -1, Events: &x.events,
-	}
+	})
 	for _, set := range settings {
 		set(&config)
 	}

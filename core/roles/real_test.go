@@ -77,9 +77,9 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 		return nil, err
 	}
 	n := &realNode{dir: dir, desired: new(event.Value[roles.Desired]), store: store, launcher: launcher}
-	config := roles.Config{
+	config := quiet(roles.Config{
 		Log: log, Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired, FailuresDir: filepath.Join(data, "failures"), BootID: "boot",
-	}
+	})
 	for _, set := range settings {
 		set(&config)
 	}
