@@ -18,13 +18,22 @@ import (
 // maxReason is how long the message of an error is that another room or a role gave, in bytes.
 const maxReason = 4096
 
+// GetRole implements the RPC.
+func (s *service) GetRole(ctx context.Context, request *nodev1.GetRoleRequest) (*nodev1.GetRoleResponse, error) {
+	if err := checkRole(request.GetRole()); err != nil {
+		return nil, err
+	}
+	answer, err := s.config.Role(ctx, request.GetRole())
+	if err != nil {
+		return nil, roleFailure(err)
+	}
+	return answer, nil
+}
+
 // RestartRole implements the RPC.
 func (s *service) RestartRole(ctx context.Context, request *nodev1.RestartRoleRequest) (*nodev1.RestartRoleResponse, error) {
 	if err := checkRole(request.GetRole()); err != nil {
 		return nil, err
-	}
-	if s.config.Restart == nil {
-		return nil, missing("restart roles")
 	}
 	stopped, err := s.config.Restart(ctx, request.GetRole(), request.GetDryRun())
 	if err != nil {
@@ -37,9 +46,6 @@ func (s *service) RestartRole(ctx context.Context, request *nodev1.RestartRoleRe
 func (s *service) DebugRole(ctx context.Context, request *nodev1.DebugRoleRequest) (*nodev1.DebugRoleResponse, error) {
 	if err := checkRole(request.GetRole()); err != nil {
 		return nil, err
-	}
-	if s.config.Debug == nil {
-		return nil, missing("have roles debugged")
 	}
 	pid, stopped, err := s.config.Debug(ctx, request.GetRole(), request.GetSocket(), request.GetDryRun())
 	if err != nil {
@@ -59,9 +65,6 @@ func roleFailure(err error) error {
 
 // GetMetrics implements the RPC.
 func (s *service) GetMetrics(ctx context.Context, _ *nodev1.GetMetricsRequest) (*nodev1.GetMetricsResponse, error) {
-	if s.config.Metrics == nil {
-		return nil, missing("tell its metrics")
-	}
 	done, err := s.scrapes.begin(callerOf(ctx))
 	if err != nil {
 		return nil, err
@@ -109,9 +112,6 @@ func (s *scrapes) begin(by caller) (done func(), err error) {
 
 // RecoverStore implements the RPC.
 func (s *service) RecoverStore(ctx context.Context, request *nodev1.RecoverStoreRequest) (*nodev1.RecoverStoreResponse, error) {
-	if s.config.RecoverStore == nil {
-		return nil, missing("have the consensus store recovered")
-	}
 	before, after, err := s.config.RecoverStore(ctx, request.GetDryRun())
 	if err != nil {
 		return nil, failure(err)
@@ -125,9 +125,6 @@ func (s *service) ReplaceOwner(ctx context.Context, request *nodev1.ReplaceOwner
 	if len(key) != ed25519.PublicKeySize {
 		return nil, status.Errorf(codes.InvalidArgument, "nodeapi: an owner key is an Ed25519 public key of %d bytes, not of %d", ed25519.PublicKeySize, len(key))
 	}
-	if s.config.ReplaceOwner == nil {
-		return nil, missing("replace the cluster's owner key")
-	}
 	waiting, err := s.config.ReplaceOwner(ctx, ed25519.PublicKey(key), callerOf(ctx).name, request.GetDryRun())
 	if err != nil {
 		return nil, failure(err)
@@ -140,11 +137,6 @@ func checkRole(role string) error {
 		return status.Errorf(codes.InvalidArgument, "nodeapi: %q is not the name of a role: `reeve status` lists the roles of this node", limits.Cut(role, limits.Name))
 	}
 	return nil
-}
-
-// missing answers a call for which the node was made without what it takes.
-func missing(what string) error {
-	return status.Errorf(codes.Unimplemented, "nodeapi: the core of this node cannot %s: it may be older than the command, `reeve version` tells", what)
 }
 
 // failure turns the error of another room into a call's.

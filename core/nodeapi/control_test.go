@@ -104,47 +104,6 @@ func TestWhyTheNodeRefuses(t *testing.T) {
 	}
 }
 
-// A node that was made without something says so.
-func TestWhatTheNodeCannot(t *testing.T) {
-	a := serve(t)
-	a.stop()
-	server, err := nodeapi.New(nodeapi.Config{Socket: a.shared, Status: &a.status, Identity: &a.identity})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	client := a.client()
-	_, restart := client.RestartRole(a.context(), &nodev1.RestartRoleRequest{Role: "x"})
-	_, debug := client.DebugRole(a.context(), &nodev1.DebugRoleRequest{Role: "x"})
-	_, recovering := client.RecoverStore(a.context(), &nodev1.RecoverStoreRequest{})
-	_, replace := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: make([]byte, 32)})
-	_, metrics := client.GetMetrics(a.context(), &nodev1.GetMetricsRequest{})
-	_, file := client.GetRecoveryFile(a.context(), &nodev1.GetRecoveryFileRequest{})
-	_, unlock := client.Unlock(a.context(), &nodev1.UnlockRequest{Recovered: []byte("x")})
-	_, sealed := client.Seal(a.context(), &nodev1.SealRequest{})
-	_, rotate := client.RotateKeys(a.context(), &nodev1.RotateKeysRequest{})
-	_, reseal := client.Reseal(a.context(), &nodev1.ResealRequest{})
-	stream, err := client.WatchEvents(a.context(), &nodev1.WatchEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, watch := stream.Recv()
-	for name, err := range map[string]error{"restart": restart, "debug": debug, "recover": recovering, "replace": replace, "metrics": metrics, "events": watch, "file": file, "unlock": unlock,
-		"seal": sealed, "rotate": rotate, "reseal": reseal} {
-		if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "cannot") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // watched returns the events that a request finds.
 func (a *api) watched(request *nodev1.WatchEventsRequest) []*nodev1.Event {
 	a.t.Helper()

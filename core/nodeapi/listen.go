@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/listening"
 	"github.com/reeveproject/reeve/proto/limits"
 )
 
@@ -78,4 +80,45 @@ func (s *Socket) serve() (net.Listener, error) {
 		return nil, fmt.Errorf("nodeapi: the node's socket: %w", err)
 	}
 	return listener, nil
+}
+
+// listen listens for TCP.
+func (s *Server) listen() (net.Listener, error) {
+	if s.config.ListenLater {
+		listener, err := listening.Listen(s.config.Listen, s.listens)
+		if err != nil {
+			return nil, s.unserved(err)
+		}
+		return listener, nil
+	}
+	listener, err := net.Listen("tcp", s.config.Listen)
+	if err != nil {
+		return nil, s.unserved(err)
+	}
+	s.address.Set(listener.Addr().String())
+	return listener, nil
+}
+
+func (s *Server) unserved(err error) error {
+	return fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", s.config.Listen, err)
+}
+
+// listens takes note of where TCP is served, or why it is not.
+func (s *Server) listens(address string, problem error) {
+	former, _ := s.problem.Get()
+	text := ""
+	if problem != nil {
+		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
+	}
+	switch {
+	case text == former && text != "":
+		return // nobody is told the same every second
+	case text == former:
+	case text != "":
+		s.config.Log.Error("the node's API is not served over TCP; it is tried again", "error", problem)
+	default:
+		s.config.Log.Info("the node's API is served over TCP again", "address", address)
+	}
+	s.address.Set(address)
+	s.problem.Set(text)
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -22,7 +21,6 @@ import (
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/identity"
-	"github.com/reeveproject/reeve/core/listening"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -95,7 +93,7 @@ type Config struct {
 	// Now is the time by which sessions end; nil: time.Now.
 	Now func() time.Time
 
-	// What follows may be nil: the RPC for it then answers Unimplemented.
+	// What follows may be nil while the volume is not open: Locked then answers.
 
 	// Restart stops the instance of a role and has it started again; *roles.NotDesiredError if the node should not run the role.
 	Restart func(ctx context.Context, role string, dryRun bool) (instanceID string, err error)
@@ -196,47 +194,6 @@ func New(config Config) (*Server, error) {
 	}
 	s.doors = append(s.doors, door{"tcp", newCrowd(listener, s.held), remote})
 	return s, nil
-}
-
-// listen listens for TCP.
-func (s *Server) listen() (net.Listener, error) {
-	if s.config.ListenLater {
-		listener, err := listening.Listen(s.config.Listen, s.listens)
-		if err != nil {
-			return nil, s.unserved(err)
-		}
-		return listener, nil
-	}
-	listener, err := net.Listen("tcp", s.config.Listen)
-	if err != nil {
-		return nil, s.unserved(err)
-	}
-	s.address.Set(listener.Addr().String())
-	return listener, nil
-}
-
-func (s *Server) unserved(err error) error {
-	return fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", s.config.Listen, err)
-}
-
-// listens takes note of where TCP is served, or why it is not.
-func (s *Server) listens(address string, problem error) {
-	former, _ := s.problem.Get()
-	text := ""
-	if problem != nil {
-		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
-	}
-	switch {
-	case text == former && text != "":
-		return // nobody is told the same every second
-	case text == former:
-	case text != "":
-		s.config.Log.Error("the node's API is not served over TCP; it is tried again", "error", problem)
-	default:
-		s.config.Log.Info("the node's API is served over TCP again", "address", address)
-	}
-	s.address.Set(address)
-	s.problem.Set(text)
 }
 
 // Address is the host:port that TCP is served on; empty if it is not.

@@ -57,9 +57,6 @@ func answeredLast(method string) bool { return method == nodev1.NodeService_Seal
 
 // GetRecoveryFile implements the RPC.
 func (s *service) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileRequest) (*nodev1.GetRecoveryFileResponse, error) {
-	if s.config.Storage == nil {
-		return nil, missing("tell its recovery file")
-	}
 	answer, err := s.config.Storage.RecoveryFile()
 	if err != nil {
 		return nil, failure(err)
@@ -70,9 +67,6 @@ func (s *service) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileReques
 // Unlock implements the RPC.
 func (s *service) Unlock(ctx context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error) {
 	defer func() { clear(request.GetRecovered()) }()
-	if s.config.Storage == nil {
-		return nil, missing("be unlocked")
-	}
 	switch n := len(request.GetRecovered()); {
 	case n == 0:
 		return nil, status.Error(codes.InvalidArgument, "nodeapi: nothing was sent of what the recovery file holds: `reeve node unlock` decrypts it with the recovery key and sends it")
@@ -88,9 +82,6 @@ func (s *service) Unlock(ctx context.Context, request *nodev1.UnlockRequest) (*n
 
 // Seal implements the RPC. Its answer is the last that the server gives: the caller's connection stays until it is sent, over TCP too.
 func (s *service) Seal(ctx context.Context, request *nodev1.SealRequest) (*nodev1.SealResponse, error) {
-	if s.config.Storage == nil {
-		return nil, missing("be sealed")
-	}
 	if from, ok := peer.FromContext(ctx); ok {
 		release := keep(from.Addr)
 		// The answer is sent after this function returns, so a server that is ending must cut this connection off last.
@@ -108,9 +99,6 @@ func (s *service) Seal(ctx context.Context, request *nodev1.SealRequest) (*nodev
 
 // RotateKeys implements the RPC.
 func (s *service) RotateKeys(ctx context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error) {
-	if s.config.Storage == nil {
-		return nil, missing("rotate its keys")
-	}
 	answer, err := s.config.Storage.RotateKeys(ctx, callerOf(ctx).name, request)
 	if err != nil {
 		return nil, failure(err)
@@ -120,9 +108,6 @@ func (s *service) RotateKeys(ctx context.Context, request *nodev1.RotateKeysRequ
 
 // Reseal implements the RPC.
 func (s *service) Reseal(ctx context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error) {
-	if s.config.Storage == nil {
-		return nil, missing("seal its secrets anew")
-	}
 	for _, register := range slices.Sorted(maps.Keys(request.GetPcrs())) {
 		if register >= maxRegisters {
 			return nil, status.Errorf(codes.InvalidArgument, "nodeapi: a TPM has the registers 0 to %d, and no %d", maxRegisters-1, register)
