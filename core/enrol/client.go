@@ -45,8 +45,6 @@ type Config struct {
 	Curators func() []string
 	// Dial connects to a curator's host:port; nil: plain TCP without a proxy, whatever the environment says.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Now is the clock that certificates are checked against; nil: time.Now.
-	Now func() time.Time
 }
 
 // Client calls the EnrolmentService. It is safe for concurrent use.
@@ -64,9 +62,6 @@ type Client struct {
 func New(config Config) *Client {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
-	}
-	if config.Now == nil {
-		config.Now = time.Now
 	}
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {

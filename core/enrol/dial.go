@@ -22,11 +22,11 @@ import (
 
 // dial makes the connection of one call. It sends nothing yet.
 func (c *Client) dial(address string) (*grpc.ClientConn, *check, error) {
-	certificate, err := names.SelfSigned(c.config.Key, c.config.Now())
+	certificate, err := names.SelfSigned(c.config.Key, time.Now())
 	if err != nil {
 		return nil, nil, err
 	}
-	check := &check{pins: c.config.Pins, name: names.CuratorName(names.TrustDomain(c.config.ClusterID)), now: c.config.Now}
+	check := &check{pins: c.config.Pins, name: names.CuratorName(names.TrustDomain(c.config.ClusterID))}
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			MinVersion:   tls.VersionTLS13,
@@ -57,7 +57,6 @@ func (c *Client) dial(address string) (*grpc.ClientConn, *check, error) {
 type check struct {
 	pins [][]byte
 	name string
-	now  func() time.Time
 
 	mu  sync.Mutex
 	err error
@@ -70,7 +69,7 @@ func (c *check) failed() error {
 }
 
 func (c *check) connection(state tls.ConnectionState) error {
-	err := verify(state.PeerCertificates, c.pins, c.name, c.now())
+	err := verify(state.PeerCertificates, c.pins, c.name, time.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err

@@ -32,8 +32,6 @@ type Config struct {
 	Log hclog.Logger
 	// Path is the file; with ".1" added it names the one before.
 	Path string
-	// Now is the time of events; nil: time.Now.
-	Now func() time.Time
 	// MaxBytes is the size from which the file is put aside; 0: 4 MiB, which is weeks of an ordinary node and little on the smallest disk.
 	MaxBytes int64
 }
@@ -79,9 +77,6 @@ func (e entry) counts() uint64 { return max(e.lost, 1) }
 func Open(config Config) (*Journal, error) {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
-	}
-	if config.Now == nil {
-		config.Now = time.Now
 	}
 	if config.MaxBytes <= 0 {
 		config.MaxBytes = defaultMaxBytes
@@ -129,7 +124,7 @@ func (j *Journal) Record(e *nodev1.Event) {
 // held.
 func (j *Journal) add(e *nodev1.Event, lost uint64) {
 	j.last++
-	e.Sequence, e.Time = j.last, timestamppb.New(j.config.Now())
+	e.Sequence, e.Time = j.last, timestamppb.Now()
 	added := entry{event: e, size: proto.Size(e), lost: lost}
 	j.recent = append(j.recent, added)
 	j.size += added.size
