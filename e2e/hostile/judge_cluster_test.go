@@ -275,6 +275,7 @@ func (b *siege) operator(ctx context.Context, t *testing.T) *Outcome {
 	record, err := change(ctx, hostile, large)
 	if err != nil {
 		t.Errorf("as %s, the operator was not let in: %v", b.user, err)
+		return o
 	}
 	size := int64(proto.Size(record))
 	attacking, cancel := context.WithTimeout(ctx, lasts)

@@ -158,6 +158,10 @@ func (c *Counts) keep(ctx context.Context, response any) (any, error) {
 	}
 	kept := &answer{message: response, connection: connection, client: client, bytes: bytes, alone: alone, call: call}
 	connection.answers[kept] = struct{}{}
+	if call.kept == nil {
+		call.kept = make(map[*answer]struct{})
+	}
+	call.kept[kept] = struct{}{}
 	kept.hold(1)
 	return kept, nil
 }
@@ -173,14 +177,15 @@ func (a *answer) hold(times int) {
 func (a *answer) release() {
 	if _, is := a.connection.answers[a]; is {
 		delete(a.connection.answers, a)
+		delete(a.call.kept, a)
 		a.hold(-1)
 	}
 }
 
 // callEnded releases what was never sent of a call, since something else became of it, and what gRPC may have thrown away without giving it back, since the stream was reset before its status was on the way. mu is held.
 func (r *request) callEnded() {
-	for a := range r.connection.answers {
-		if a.call == r && (!r.answered || a.message != nil) {
+	for a := range r.kept {
+		if !r.answered || a.message != nil {
 			a.release()
 		}
 	}

@@ -155,6 +155,8 @@ type request struct {
 	goesOn, ended bool
 	// answered says that its status is on the way, behind its answers.
 	answered bool
+	// kept is its answers that are counted.
+	kept map[*answer]struct{}
 }
 
 // Begin is a tap.ServerInHandle: it counts a request until it is complete, or its call has ended.

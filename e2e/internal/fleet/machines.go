@@ -73,7 +73,7 @@ func Configuration(t testing.TB, c *devcluster.Cluster, document string) string 
 	return file.Name()
 }
 
-// lastPort is the last port that was given by freeAddress. Where tests have no network of their own, other runs begin elsewhere.
+// lastPort is the last port that was given by FreeAddress. Where tests have no network of their own, other runs begin elsewhere.
 var lastPort = func() *atomic.Int64 {
 	port := new(atomic.Int64)
 	port.Store(20_000 + int64(os.Getpid())%10_000)

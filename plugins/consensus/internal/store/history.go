@@ -83,16 +83,22 @@ func compactOld(ctx context.Context, old func() int64, compact func(context.Cont
 			return
 		case <-ticker.C:
 		}
-		if compacting() {
+		revision := old()
+		if began.IsZero() && revision <= trimmed || compacting() {
 			continue
 		}
 		now := time.Now()
 		if !began.IsZero() {
 			began, next = time.Time{}, now.Add(now.Sub(began))
 		}
-		if revision := old(); revision > trimmed && !now.Before(next) && compact(ctx, revision) == nil {
-			trimmed, began = revision, now
+		if revision <= trimmed || now.Before(next) {
+			continue
 		}
+		if err := compact(ctx, revision); err != nil {
+			next = now.Add(statusInterval)
+			continue
+		}
+		trimmed, began = revision, now
 	}
 }
 
@@ -106,9 +112,9 @@ func (s *Store) oldHistory() int64 {
 
 // compactHistory begins a compaction.
 func (s *Store) compactHistory(ctx context.Context, revision int64) error {
-	ctx, cancel := context.WithTimeout(Root(ctx), roomBound)
+	bounded, cancel := context.WithTimeout(Root(ctx), roomBound)
 	defer cancel()
-	_, err := s.client.Compact(ctx, revision)
+	_, err := s.client.Compact(bounded, revision)
 	switch {
 	case err == nil, errors.Is(err, rpctypes.ErrCompacted):
 		return nil

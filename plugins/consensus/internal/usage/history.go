@@ -13,7 +13,7 @@ const (
 	// perRevision is what a revision takes beside its key and value.
 	perRevision = 256
 	// mostSteps is how many revisions etcd may walk to find all former values of one user's keys in half of history, whatever its bytes. For each it walks all newer revisions of that key, 1.5 nanoseconds
-	// for each. These are 10,000 changes of one key, or 100 of each of 10,000. Both halves together take 0.3 s; until the leader compacts what is old, which it looks for every two seconds, there are more.
+	// for each. These are 10,000 changes of one key, or 100 of each of 10,000. Both halves together take 0.3 s; until the leader has compacted what is old, there are more.
 	mostSteps = 10_000 * 10_001 / 2
 	// mostChanges is how many changes of keys history may have, for the memory of their counts. Kubernetes with 100 nodes makes 200 a second, and reaches the bound of the bytes first.
 	mostChanges = 200_000

@@ -110,15 +110,18 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 	if bytes.Equal(join, c.key) {
 		return nil, answer.Errorf(codes.InvalidArgument, "the join key of the machine is its node key: it needs another one, since it is used while the volume is locked")
 	}
-	waitsIn, waitsFor := clusterv1.NodeState_NODE_STATE_NEW, "for approval"
-	if kept.GetAutoApprove() {
-		waitsIn, waitsFor = clusterv1.NodeState_NODE_STATE_STANDBY, "to become members"
-	}
-	if full := rules.WaitingMachines(state, waitsIn).Full(kept.GetCreatedBy()); full != "" {
-		return nil, answer.Errorf(codes.ResourceExhausted, "too many machines wait %s, by the tickets that they have come with: %s; approve or remove some (`reeve node list`), then try again", waitsFor, full)
+	if full := rules.WaitingMachines(state, kept.GetAutoApprove()).Full(kept.GetCreatedBy()); full != "" {
+		waitsFor, remedy := "for approval", "approve or remove some (`reeve node list`)"
+		if kept.GetAutoApprove() {
+			waitsFor, remedy = "to become members", "wait until some are, or remove those that do not come (`reeve node list`, `reeve node delete ID`)"
+		}
+		return nil, answer.Errorf(codes.ResourceExhausted, "too many machines wait %s, by the tickets that they have come with: %s; %s, then try again", waitsFor, full, remedy)
 	}
 	node, err := s.newcomer(ctx, state, c, request, kept)
 	if err != nil {
+		return nil, err
+	}
+	if err := answer.Invalid(rules.RoomForNode("roles", rules.MakerKind(kept.GetCreatedBy()), state.Nodes, node)); err != nil {
 		return nil, err
 	}
 	return &store.Change{Nodes: []*clusterv1.NodeRecord{node}, Tickets: []*curatorv1.Ticket{tickets.Spend(kept)}}, nil

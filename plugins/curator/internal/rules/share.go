@@ -35,6 +35,14 @@ func makerName(maker string) string {
 	return name
 }
 
+// MakerKind is whom a maker counts as where operators leave room to owners.
+func MakerKind(maker string) clusterv1.Caller {
+	if makerName(maker) == "" {
+		return clusterv1.Caller_CALLER_OWNER
+	}
+	return clusterv1.Caller_CALLER_OPERATOR
+}
+
 // Full returns why a maker may not make one more; empty: there is room.
 func (m Made) Full(maker string) string {
 	all, name := 0, makerName(maker)
@@ -53,11 +61,15 @@ func (m Made) Full(maker string) string {
 	return ""
 }
 
-// WaitingMachines counts the machines that wait in a state, by who made the tickets that they have come with.
-func WaitingMachines(state *store.State, in clusterv1.NodeState) Made {
+// WaitingMachines counts the machines that wait, by who made the tickets that they have come with: those for approval, or those to become members that no operator has approved.
+func WaitingMachines(state *store.State, automatic bool) Made {
+	in := clusterv1.NodeState_NODE_STATE_NEW
+	if automatic {
+		in = clusterv1.NodeState_NODE_STATE_STANDBY
+	}
 	made := make(Made)
 	for _, node := range state.Nodes {
-		if node.GetState() == in {
+		if node.GetState() == in && node.GetRegistration().GetAutomatic() == automatic {
 			made.Add(node.GetRegistration().GetTicketCreatedBy())
 		}
 	}

@@ -58,6 +58,8 @@ func (c *Configuration) ownAPIServer(at place) []string {
 		"--etcd-servers=unix://" + at.store,
 		"--etcd-prefix=" + path.Join(at.prefix, "registry"),
 		"--etcd-compaction-interval=0",
+		// Events are put on a lease, and each counts what etcd checks of those on it already: by default those of a minute.
+		"--lease-reuse-duration-seconds=5",
 		"--bind-address=" + at.address,
 		"--advertise-address=" + at.address,
 		"--secure-port=" + strconv.Itoa(c.Port),

@@ -114,7 +114,7 @@ func TestArguments(t *testing.T) {
 	at := place{address: "192.0.2.1", store: "/run/x/y.sock", prefix: "/reeve/users/kubernetes/", directory: "/run/x"}
 	arguments := c.apiServer(at)
 	for _, want := range []string{
-		"--etcd-servers=unix:///run/x/y.sock", "--etcd-prefix=/reeve/users/kubernetes/registry", "--etcd-compaction-interval=0", "--secure-port=7443",
+		"--etcd-servers=unix:///run/x/y.sock", "--etcd-prefix=/reeve/users/kubernetes/registry", "--etcd-compaction-interval=0", "--lease-reuse-duration-seconds=5", "--secure-port=7443",
 		"--feature-gates=A=true,B=false", "--event-ttl=2h", "--anonymous-auth=false", "--service-cluster-ip-range=10.0.0.0/16,fd00::/112",
 	} {
 		if !slices.Contains(arguments, want) {
