@@ -86,7 +86,7 @@ func (d *directories) renew(now *hostv1.Directory) error {
 	d.unread += len(former.encoded)
 	for d.unread > mostUnread {
 		for late := range d.late[0].readers {
-			_ = late.by.Conn.Close() // the server hears of it, and closes it again
+			_ = late.by.UnixConn.Close() // the server hears of it, and closes it again
 			d.drop(late.by)
 			break
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/plugin"
-	"github.com/reeveproject/reeve/sdk/held"
 )
 
 // door is a listener that admits a limited number of connections of one instance. It keeps track of them, so that shut can end them in any state.
@@ -16,15 +15,14 @@ type door struct {
 	remit *plugin.Remit
 	log   hclog.Logger
 	left  func(*guest) // is told of connections that have ended
-	held  *held.Counts
 
 	mu      sync.Mutex
 	inside  map[*guest]struct{}
 	closing bool
 }
 
-func newDoor(listener *net.UnixListener, remit *plugin.Remit, log hclog.Logger, left func(*guest), counts *held.Counts) *door {
-	return &door{UnixListener: listener, remit: remit, log: log, left: left, held: counts, inside: make(map[*guest]struct{})}
+func newDoor(listener *net.UnixListener, remit *plugin.Remit, log hclog.Logger, left func(*guest)) *door {
+	return &door{UnixListener: listener, remit: remit, log: log, left: left, inside: make(map[*guest]struct{})}
 }
 
 // Accept implements net.Listener. It closes refused connections and goes on to the next.
@@ -56,7 +54,7 @@ func (d *door) admit(conn *net.UnixConn) *guest {
 		d.log.Debug("Refused a connection to the host socket: the instance has reached its limit", "connections", maxConnections)
 		return nil
 	}
-	admitted := &guest{Connection: d.held.Connection(conn, d.remit.Name), door: d}
+	admitted := &guest{UnixConn: conn, door: d}
 	d.inside[admitted] = struct{}{}
 	return admitted
 }
@@ -70,13 +68,13 @@ func (d *door) shut() {
 	d.mu.Unlock()
 	_ = d.Close()
 	for conn := range inside {
-		_ = conn.Conn.Close()
+		_ = conn.UnixConn.Close()
 	}
 }
 
 // guest is an admitted connection. Close frees its place.
 type guest struct {
-	*held.Connection
+	*net.UnixConn
 	door *door
 }
 
@@ -85,20 +83,20 @@ func (g *guest) Close() error {
 	delete(g.door.inside, g)
 	g.door.mu.Unlock()
 	defer g.door.left(g)
-	return g.Connection.Close()
+	return g.UnixConn.Close()
 }
 
 // address is the address of a call's client, and the connection by which the call came.
 type address struct {
-	held.Address
+	net.Addr
 	guest *guest
 }
 
 // RemoteAddr implements net.Conn.
 func (g *guest) RemoteAddr() net.Addr {
-	remote := g.Connection.RemoteAddr().(held.Address)
-	if remote.Addr == nil {
-		remote.Addr = g.LocalAddr()
+	remote := g.UnixConn.RemoteAddr()
+	if remote == nil {
+		remote = g.LocalAddr()
 	}
 	return address{remote, g}
 }

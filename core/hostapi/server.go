@@ -20,7 +20,6 @@ import (
 	"github.com/reeveproject/reeve/core/rmtree"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
-	"github.com/reeveproject/reeve/sdk/held"
 )
 
 // Config configures a Server. Everything but Log, Issuer, Adopted and the interceptors is required.
@@ -94,8 +93,6 @@ type Server struct {
 	files  files
 	// directories is what all sockets send of the directory.
 	directories *directories
-	// held is what instances have the core hold on all sockets.
-	held *held.Counts
 
 	mu   sync.Mutex
 	open map[string]func() // by instance name: shuts the socket and leaves its files
@@ -118,7 +115,7 @@ func New(config Config) (*Server, error) {
 	if log == nil {
 		log = hclog.NewNullLogger()
 	}
-	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, directories: newDirectories(config.Directory), held: held.New(bounds), open: make(map[string]func())}
+	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, directories: newDirectories(config.Directory), open: make(map[string]func())}
 	if err := s.makeRoot(); err != nil {
 		return nil, fmt.Errorf("hostapi: %w", err)
 	}

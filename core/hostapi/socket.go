@@ -30,7 +30,8 @@ import (
 	"github.com/reeveproject/reeve/sdk/held"
 )
 
-// The limits of one instance. A role needs one connection and about four streams; libraries may connect on their own.
+// The limits of one instance. A role needs one connection and about four streams; libraries may connect on their own. Together they limit what a
+// hostile role makes the core hold to about 130 MiB, but for the directory, which all roles share.
 const (
 	maxConnections = 8
 	maxStreams     = 16 // on one connection
@@ -38,16 +39,6 @@ const (
 	maxRequest = maxFileSize + 16<<10
 	maxHeaders = 16 << 10
 )
-
-// bounds is what instances may have the core hold, each on all of its connections, and all of them: of requests that are not complete, eight of the largest, and of calls and unread answers four times as much. The directory, which all
-// roles are sent alike, is counted by itself.
-var bounds = held.Config{
-	Unfinished: 8 * maxRequest, AllUnfinished: 128 << 20, Held: 32 << 20, AllUnread: 128 << 20, Call: 8 << 10, Answer: 4 << 10,
-	Refusal: func(instance string, held, _ int) error {
-		return status.Errorf(codes.ResourceExhausted, "instance %s holds %d MiB in the core with calls that are under way and with answers that were not read, and may hold 32 MiB: "+
-			"read the answers of former calls, or close their connections", instance, held>>20)
-	},
-}
 
 // Open makes and serves the host socket of an instance at RunDir/host/<remit.Name>/host.sock. closeSocket ends its connections and calls, waits for
 // them and removes its files. Open fails if the instance's socket is already open.
@@ -65,7 +56,7 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 		return "", nil, fmt.Errorf("hostapi: host socket of instance %s: %w", remit.Name, err)
 	}
 	log := s.log.With("role", remit.Role, "instance", remit.InstanceID)
-	door := newDoor(listener, remit, log, s.directories.left, s.held)
+	door := newDoor(listener, remit, log, s.directories.left)
 	server := s.grpcServer(remit, log)
 	served := make(chan struct{})
 	go func() {
@@ -211,7 +202,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		log.Error("A call on the host socket panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 		return status.Error(codes.Internal, "this call failed inside the core; the node's log says where: please report it to the Reeve project")
 	})
-	unary := append(slices.Clip(s.config.Unary), recovery.UnaryServerInterceptor(recovered), s.held.Unary,
+	unary := append(slices.Clip(s.config.Unary), recovery.UnaryServerInterceptor(recovered),
 		func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if err := s.rules.permit(remit, info.FullMethod, request); err != nil {
 				log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
@@ -220,7 +211,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 			return handler(ctx, request)
 		},
 	)
-	stream := append(slices.Clip(s.config.Stream), recovery.StreamServerInterceptor(recovered), s.held.Stream,
+	stream := append(slices.Clip(s.config.Stream), recovery.StreamServerInterceptor(recovered),
 		func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 			if err := s.rules.permit(remit, info.FullMethod, nil); err != nil {
 				log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
@@ -229,8 +220,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 			return handler(srv, stream)
 		},
 	)
-	server := grpc.NewServer(append(s.held.Options(),
-		grpc.InTapHandle(s.held.Begin),
+	server := grpc.NewServer(append(held.Options(),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),

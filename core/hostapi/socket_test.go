@@ -245,7 +245,7 @@ func TestRequestsAreBounded(t *testing.T) {
 // TestStreamsAreBounded: a role that opens streams without end, whatever the server told it of the bound, is served no more than its share.
 func TestStreamsAreBounded(t *testing.T) {
 	n := newNode(t, nil)
-	begin := dialling(t, n.open(remitOf("role.1")), hostv1.HostService_WatchNetwork_FullMethodName, 0)
+	begin := dialling(t, n.open(remitOf("role.1")), hostv1.HostService_WatchNetwork_FullMethodName)
 	if err := begin(hostapi.MaxStreams); err != nil {
 		t.Error(err)
 	}
@@ -254,24 +254,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutAnEnd: an instance that sends parts of requests has as much as eight of the largest have, on all of its connections, and loses the one on which it sends more. Another one is served.
-func TestRequestsWithoutAnEnd(t *testing.T) {
-	n := newNode(t, nil)
-	remit := remitOf("role.1")
-	begin := dialling(t, n.open(remit), hostv1.HostService_ReplaceFile_FullMethodName, hostapi.MaxFileSize)
-	if err := begin(5); err != nil {
-		t.Errorf("within the bound: %v", err)
-	}
-	if err := begin(4); err == nil {
-		t.Error("a role holds nine of the largest requests")
-	}
-	if err := dialling(t, n.open(remitOf("role.2")), hostv1.HostService_ReplaceFile_FullMethodName, hostapi.MaxFileSize)(7); err != nil {
-		t.Errorf("another instance: %v", err)
-	}
-}
-
-// dialling returns what makes calls on a connection of its own to a socket, each with all of a request but its last byte.
-func dialling(t *testing.T, socket, method string, request int) (begin func(calls int) error) {
+// dialling returns what makes calls on a connection of its own to a socket, none of which has all of its request.
+func dialling(t *testing.T, socket, method string) (begin func(calls int) error) {
 	return func(calls int) error {
 		t.Helper()
 		conn, err := net.Dial("unix", socket)
@@ -282,7 +266,7 @@ func dialling(t *testing.T, socket, method string, request int) (begin func(call
 		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		return partial.Calls(conn, method, calls, request+1, request)
+		return partial.Calls(conn, method, calls, 1, 0)
 	}
 }
 

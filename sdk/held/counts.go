@@ -48,7 +48,7 @@ func New(config Config) *Counts {
 
 // Options are what a server of the Counts needs, beside [Counts.Begin] and the interceptors.
 func (c *Counts) Options() []grpc.ServerOption {
-	return append(Uncompressed(), grpc.ForceServerCodecV2(newCodec()), grpc.StatsHandler(c))
+	return append(Options(), grpc.StatsHandler(c))
 }
 
 // Connection is one that a server has accepted.
@@ -157,6 +157,8 @@ type request struct {
 	answered bool
 	// kept is its answers that are counted.
 	kept map[*answer]struct{}
+	// stop stops what waits for the end of the call, which is a goroutine then.
+	stop func() bool
 }
 
 // Begin is a tap.ServerInHandle: it counts a request until it is complete, or its call has ended.
@@ -170,7 +172,7 @@ func (c *Counts) Begin(ctx context.Context, _ *tap.Info) (context.Context, error
 	defer c.mu.Unlock()
 	connection.requests++
 	ctx = context.WithValue(ctx, requestKey{}, asked)
-	context.AfterFunc(ctx, func() {
+	asked.stop = context.AfterFunc(ctx, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		asked.goesOn = false
@@ -193,6 +195,7 @@ func (r *request) complete(size int) {
 		connection.requests++
 	} else {
 		r.ended = true
+		r.stop()
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message is one that is encoded already. A server that sends it needs the [Counts.Options].
+// Message is one that is encoded already. A server that sends it needs the [Options].
 type Message struct {
 	// Shared is what many are sent alike, and Own the rest, for one of them alone. Neither is changed any more.
 	Shared, Own []byte

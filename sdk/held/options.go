@@ -9,9 +9,10 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// Uncompressed are the options of a server that takes no request that is compressed, and compresses no answer, whatever the program is linked with: gRPC does both where any package of it registers a compressor.
-func Uncompressed() []grpc.ServerOption {
+// Options are those of a server that sends Messages. It takes no request that is compressed, and compresses no answer, whatever the program is linked with: gRPC does both where any package of it registers a compressor.
+func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
 		// It goes before one that is registered. There is no other way to have a request refused before it was decompressed.
 		//lint:ignore SA1019 gRPC keeps it for all of 1.x.
 		grpc.RPCDecompressor(refusing{}),
