@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/membership"
@@ -252,6 +253,14 @@ func TestStreamsAreBounded(t *testing.T) {
 	if err := begin(hostapi.MaxStreams + 1); err == nil || !strings.Contains(err.Error(), http2.ErrCodeRefusedStream.String()) {
 		t.Errorf("the stream that is one too many: %v", err)
 	}
+}
+
+// TestNothingIsCompressed: a compressed request is refused, although this program is linked with a compressor.
+func TestNothingIsCompressed(t *testing.T) {
+	n := newNode(t, nil)
+	path := filepath.Join(n.runDir, "file")
+	_, err := n.client(remitOf("role.1", replaceFileGrant(path))).ReplaceFile(within(t), &hostv1.ReplaceFileRequest{Path: path, Content: make([]byte, 1000)}, grpc.UseCompressor(gzip.Name))
+	mustRefuse(t, err, codes.Internal, "no compressed requests")
 }
 
 // dialling returns what makes calls on a connection of its own to a socket, none of which has all of its request.

@@ -3,10 +3,13 @@ package nodeapi_test
 import (
 	"context"
 	"crypto/tls"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/partial"
@@ -50,6 +53,21 @@ func TestRequestsWithoutAnEnd(t *testing.T) {
 	}
 	if _, err := nodev1.NewNodeServiceClient(a.remote(a.operator("bob", bobID))).GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
 		t.Errorf("the viewer, on another connection: %v", err)
+	}
+}
+
+// TestNothingIsCompressed: a compressed request is refused, although this program is linked with a compressor.
+func TestNothingIsCompressed(t *testing.T) {
+	a := serve(t)
+	for name, conn := range map[string]*grpc.ClientConn{"over TCP": a.remote(selfSigned(t, a.owner)), "locally": a.local()} {
+		request := &nodev1.ReadLogRequest{Role: strings.Repeat("x", 1000)}
+		stream, err := nodev1.NewNodeServiceClient(conn).ReadLog(a.context(), request, grpc.UseCompressor(gzip.Name))
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err == nil || !strings.Contains(err.Error(), "no compressed requests") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -59,6 +60,13 @@ func TestStrangersHaveFewCallsAtOnce(t *testing.T) {
 	if _, err := c.asOwner().ListNodes(inTime(t), &clusterv1.ListNodesRequest{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A compressed request is refused, although this program is linked with a compressor, for etcd.
+func TestNothingIsCompressed(t *testing.T) {
+	c := newCluster(t)
+	_, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: strings.Repeat("x", 1000)}, grpc.UseCompressor(gzip.Name))
+	wantCode(t, err, codes.Internal, "no compressed requests")
 }
 
 // What is complete of somebody's requests is not held against them, also while another one never ends.
