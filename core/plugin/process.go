@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/awake"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/sandbox"
@@ -44,12 +43,6 @@ type process struct {
 	reaped bool
 }
 
-const (
-	// busyFor is for how long an executable that is open for writing is tried again, of the time in which the core runs; busyPause is the first pause.
-	busyFor   = 5 * time.Second
-	busyPause = time.Millisecond
-)
-
 // pollLife is how often a process is looked at whose pidfd cannot be polled.
 const pollLife = 100 * time.Millisecond
 
@@ -58,25 +51,25 @@ const pollLife = 100 * time.Millisecond
 // A child that was forked while an import wrote the file has it open until it executes its own program, and until then nobody can execute
 // the file (ETXTBSY). That is soon over, but nothing tells when: the kernel lets the parent of a fork go on before it closes the child's files, so
 // that not even the fork lock says so. The file is tried again for a while.
-func startProcess(ctx context.Context, c command, log hclog.Logger) (*process, error) {
-	ctx, cancel := awake.WithTimeout(ctx, busyFor)
-	defer cancel()
-	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
-		p, err := tryProcess(c)
-		if !errors.Is(err, syscall.ETXTBSY) {
-			return p, err
+func startProcess(ctx context.Context, c command, log hclog.Logger) (p *process, err error) {
+	err = store.RetryBusy(ctx, func() error {
+		p, err = tryProcess(c)
+		if errors.Is(err, syscall.ETXTBSY) {
+			log.Debug("the executable is open for writing; it is tried again", "path", c.executable.Path())
 		}
-		log.Debug("the executable is open for writing; it is tried again", "path", c.executable.Path())
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause):
-		}
-	}
+		return err
+	})
+	return p, err
 }
 
 func tryProcess(c command) (*process, error) {
+	// What is executed is what was verified, from here until the kernel holds the file for the process.
+	let, err := c.executable.Hold()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrExec, err)
+	}
 	child, err := c.host.Start(c.policy, c.Command)
+	let()
 	if err != nil {
 		return nil, explainExec(err)
 	}

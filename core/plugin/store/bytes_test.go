@@ -13,6 +13,47 @@ import (
 	"time"
 )
 
+// A write that is under way has changed the times of the file already, and its content not yet: nothing is verified before it is over.
+func TestExecutableThatIsWrittenIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("as an ordinary user a copy is verified that nobody can write to")
+	}
+	store, dir := openStore(t)
+	digest, err := store.Import(t.Context(), strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(storedFile(dir, digest), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		executable, err := store.Open(digest)
+		opened <- errors.Join(err, executable.Close())
+	}()
+	select {
+	case err := <-opened:
+		t.Errorf("it is verified while somebody writes: %v", err)
+		opened <- err
+	case <-time.After(50 * time.Millisecond): // long enough to read five bytes
+	}
+	if _, err := writer.WriteString("HELLO"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var missing *MissingError
+	if err := <-opened; !errors.As(err, &missing) {
+		t.Errorf("what was written is accepted: %v", err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // What was handed out stays what it was, whatever becomes of the file, of the store and of other references.
 func TestExecutableStaysWhatItWas(t *testing.T) {
 	t.Parallel()
@@ -88,6 +129,8 @@ func TestStoreIsUsedByMany(t *testing.T) {
 	users.Wait()
 }
 
+// It runs alone: a process that another test forks meanwhile may have what is imported open for writing until it executes its program, and the store's
+// patience with that is over at once by the clock of this test.
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, dir := openStore(t)

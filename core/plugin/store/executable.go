@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,14 +14,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/awake"
 )
 
 // Executable is the bytes of one executable, verified: whatever becomes of the file from which they came, they are what File executes. It belongs to
 // whoever opened it; others may close theirs.
 type Executable struct {
-	digest  string
-	path    string
-	file    *os.File
+	digest string
+	path   string
+	// file is a description of its own, so that a lease on it is nobody else's.
+	file *os.File
+	// print is what the file was like when it was verified; nil if the file is sealed and cannot change.
+	print   *fingerprint
 	release func()
 	once    sync.Once
 }
@@ -47,12 +53,98 @@ func (e *Executable) Close() error {
 // Path is where the store keeps it.
 func (e *Executable) Path() string { return e.path }
 
+// Hold makes sure that the file is as it was verified and stays so until let is called: a process that was started in the meantime runs the verified
+// bytes, and holds the file by itself from then on. The error is ETXTBSY while somebody has the file open for writing.
+//
+// It is a lease: whoever would open the file for writing, root too, waits for let. Where the file system has none, it is only looked at.
+func (e *Executable) Hold() (let func(), err error) {
+	if e.print == nil {
+		return func() {}, nil
+	}
+	if let, err = lease(e.file, e.path); err != nil {
+		return nil, err
+	}
+	now, err := fingerprintOf(e.file)
+	if err == nil && now != *e.print {
+		err = &MissingError{Digest: e.digest, Reason: e.path + " was changed after it was verified"}
+	}
+	if err != nil {
+		let()
+		return nil, err
+	}
+	return let, nil
+}
+
+// lease keeps everybody from opening a file for writing until let is called: they wait. The error is ETXTBSY while somebody has it open for writing. Where the
+// file system has no leases, nobody is kept.
+func lease(file *os.File, path string) (let func(), err error) {
+	set := func(kind int) (err error) {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, kind)
+		return err
+	}
+	switch err := set(unix.F_RDLCK); {
+	case err == nil:
+		return func() { _ = set(unix.F_UNLCK) }, nil
+	case errors.Is(err, unix.EAGAIN):
+		return nil, &os.PathError{Op: "lease", Path: path, Err: syscall.ETXTBSY}
+	}
+	return func() {}, nil
+}
+
+// undisturbed is a lease on a file that is about to be verified, on which nobody has one yet. A write that is under way changes the times of the file when it begins and its
+// content later, so that what is read meanwhile is told from what is there afterwards by nothing: it is waited for. So is a clock that may not have ticked since
+// the file was changed: what is changed within the same tick would have the same times.
+func undisturbed(file *os.File, path string) (let func(), err error) {
+	err = RetryBusy(context.Background(), func() error {
+		let, err = lease(file, path)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	info, err := fingerprintOf(file)
+	if err != nil {
+		let()
+		return nil, err
+	}
+	// A file of the future, by a clock that was set back, is no reason to wait for it.
+	if young := tick - time.Since(time.Unix(info.ctime.Unix())); young > 0 && young <= tick {
+		time.Sleep(young)
+	}
+	return let, nil
+}
+
+// RetryBusy calls try again while its error is ETXTBSY: somebody has an executable open for writing. It does so for 5 s of the time in which the core runs, and
+// no longer than the context lasts.
+func RetryBusy(ctx context.Context, try func() error) error {
+	ctx, cancel := awake.WithTimeout(ctx, busyFor)
+	defer cancel()
+	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := try()
+		if !errors.Is(err, syscall.ETXTBSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+const (
+	busyFor = 5 * time.Second
+	// busyPause is the first pause between two tries.
+	busyPause = time.Millisecond
+	// tick is longer than what a file system's clock may stand still: a tick of the slowest kernel is 10 ms.
+	tick = 12 * time.Millisecond
+)
+
 // fingerprint is what changes when a file is changed. Only the owner of the file, the core, could forge the rest of it, and nobody can
 // forge ctime. A file that was removed or replaced has another ctime too, since it has a name less.
 type fingerprint struct {
 	device, inode uint64
 	size          int64
-	mode          uint32
 	mtime, ctime  syscall.Timespec
 }
 
@@ -65,7 +157,7 @@ func fingerprintOf(file *os.File) (fingerprint, error) {
 	if !ok {
 		return fingerprint{}, fmt.Errorf("%s: no status", file.Name())
 	}
-	return fingerprint{device: stat.Dev, inode: stat.Ino, size: stat.Size, mode: stat.Mode, mtime: stat.Mtim, ctime: stat.Ctim}, nil
+	return fingerprint{device: stat.Dev, inode: stat.Ino, size: stat.Size, mtime: stat.Mtim, ctime: stat.Ctim}, nil
 }
 
 // entry is what the store has open of one executable.
@@ -115,6 +207,8 @@ func (e *entry) open(path, digest string, root bool) (*Executable, error) {
 	from := e.sealed
 	if from == nil {
 		from = e.file
+		verified := e.print
+		opened.print = &verified
 	}
 	var err error
 	if opened.file, err = reopen(from); err != nil {
@@ -155,6 +249,13 @@ func (e *entry) verify(path, digest string, root bool) error {
 		return missing(reason)
 	}
 	sum := sha256.New()
+	if root {
+		let, err := undisturbed(file, path)
+		if err != nil {
+			return missing(err.Error())
+		}
+		defer let()
+	}
 	if e.print, err = fingerprintOf(file); err != nil {
 		return missing(err.Error())
 	}
