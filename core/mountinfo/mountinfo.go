@@ -57,7 +57,7 @@ func parseMount(line string) (Mount, bool) {
 	if !found || len(fields) < 6 || len(rest) < 2 {
 		return Mount{}, false
 	}
-	device, ok := parseDevice(fields[2])
+	device, ok := ParseDevice(fields[2], 10)
 	if !ok {
 		return Mount{}, false
 	}
@@ -67,11 +67,11 @@ func parseMount(line string) (Mount, bool) {
 	}, true
 }
 
-// parseDevice parses "major:minor".
-func parseDevice(text string) (uint64, bool) {
+// ParseDevice parses "major:minor".
+func ParseDevice(text string, base int) (uint64, bool) {
 	major, minor, found := strings.Cut(text, ":")
-	a, errA := strconv.ParseUint(major, 10, 32)
-	b, errB := strconv.ParseUint(minor, 10, 32)
+	a, errA := strconv.ParseUint(major, base, 32)
+	b, errB := strconv.ParseUint(minor, base, 32)
 	return unix.Mkdev(uint32(a), uint32(b)), found && errA == nil && errB == nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/mountinfo"
@@ -101,11 +100,10 @@ func (s *search) process(pid int) {
 			s.link(pid, base+"fd/"+descriptor.Name(), "open")
 		}
 	}
-	if process, err := procfs.NewProc(pid); err == nil {
-		files, _ := process.ProcMaps()
-		for _, file := range files {
-			if strings.HasPrefix(file.Pathname, "/") && s.at(file.Dev, file.Pathname) {
-				s.add(pid, "mapped", file.Pathname)
+	if content, err := os.ReadFile(base + "maps"); err == nil {
+		for _, file := range ParseMaps(content) {
+			if s.at(file.Device, file.Path) {
+				s.add(pid, "mapped", file.Path)
 			}
 		}
 	}
@@ -229,4 +227,33 @@ func ParseUnix(content []byte) map[string]string {
 		}
 	}
 	return paths
+}
+
+// MappedFile is a file that is mapped into a process.
+type MappedFile struct {
+	Device uint64
+	Path   string
+}
+
+// ParseMaps returns the distinct mapped files of /proc/PID/maps.
+func ParseMaps(content []byte) []MappedFile {
+	var files []MappedFile
+	known := map[MappedFile]bool{}
+	for line := range bytes.Lines(content) {
+		// 00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus-daemon
+		start := bytes.IndexByte(line, '/')
+		if start < 0 {
+			continue
+		}
+		fields := bytes.Fields(line[:start])
+		if len(fields) != 5 {
+			continue
+		}
+		device, ok := mountinfo.ParseDevice(string(fields[3]), 16)
+		if file := (MappedFile{Device: device, Path: strings.TrimSuffix(string(line[start:]), "\n")}); ok && !known[file] {
+			known[file] = true
+			files = append(files, file)
+		}
+	}
+	return files
 }
