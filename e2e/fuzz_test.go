@@ -106,7 +106,9 @@ var parsers = map[string]string{
 	"plugins/curator/internal/rules.FuzzPlugin":     "plugin for the catalog, with its manifest and grants",
 	"plugins/curator/internal/server.FuzzBootstrap": "bootstrap of a cluster",
 	"proto/identity.FuzzSessionOf":                  "certificate of a session",
-	}
+	// What the kernel says.
+	"core/proc.FuzzParseStat": "/proc/PID/stat, for the processes of roles",
+}
 
 var fuzzTarget = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 

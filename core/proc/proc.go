@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/eintr"
@@ -20,7 +19,7 @@ import (
 
 // Stat is what /proc/PID/stat says of a process.
 type Stat struct {
-	state string
+	state byte
 	// PGRP is its process group.
 	PGRP int
 	// Start is when it started (field 22). PIDs are used again, a PID with its start is not.
@@ -28,16 +27,33 @@ type Stat struct {
 }
 
 // Dead reports whether the process has ended and is not reaped yet.
-func (s Stat) Dead() bool { return s.state == "Z" || s.state == "X" }
+func (s Stat) Dead() bool { return s.state == 'Z' || s.state == 'X' }
 
 // ReadStat reads the Stat of a process.
 func ReadStat(pid int) (Stat, error) {
-	process, err := procfs.NewProc(pid)
+	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return Stat{}, err
 	}
-	s, err := process.Stat()
-	return Stat{state: s.State, PGRP: s.PGRP, Start: s.Starttime}, err
+	return parseStat(content)
+}
+
+// parseStat reads the fields after the name of the program, which stands in parentheses and may itself hold anything.
+func parseStat(content []byte) (Stat, error) {
+	_, rest, ok := bytes.Cut(content[bytes.LastIndexByte(content, ')')+1:], []byte(" "))
+	fields := bytes.Fields(rest)
+	if !ok || len(fields) < 20 || len(fields[0]) != 1 {
+		return Stat{}, errors.New("unexpected format of /proc/PID/stat")
+	}
+	pgrp, err := strconv.Atoi(string(fields[2]))
+	if err != nil {
+		return Stat{}, fmt.Errorf("process group in /proc/PID/stat: %w", err)
+	}
+	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err != nil {
+		return Stat{}, fmt.Errorf("start time in /proc/PID/stat: %w", err)
+	}
+	return Stat{state: fields[0][0], PGRP: pgrp, Start: start}, nil
 }
 
 // HasUID reports whether a process has a matching user ID, be it the real, effective, saved or file system one.
