@@ -93,7 +93,7 @@ func newCluster(request *clusterv1.BootstrapRequest, ownerKey ed25519.PrivateKey
 		c.owner = clusterv1.NewManagementServiceClient(conn)
 		c.close = append(c.close, conn.Close)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := errors.Join(c.startsAll(ctx), c.SetClock(scriptTime(clock))); err != nil {
 		return nil, errors.Join(err, c.end())

@@ -108,7 +108,7 @@ func (c *cluster) assign(id, role string) error {
 	if err := c.PutNode(record); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return c.until(ctx, func() bool { return n.begun[role] != 0 })
 }

@@ -55,8 +55,11 @@ func (b *block) free(but int64) (freed int64, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
+	if err != nil && but == 0 {
+		return 0, os.Remove(b.path) // it may be no file
+	}
 	if err != nil {
-		return 0, errors.Join(err, os.Remove(b.path)) // it is no file
+		return 0, err
 	}
 	info, err := file.Stat()
 	if err == nil && info.Size() > but {

@@ -6,7 +6,7 @@
 //
 // Recording an event puts it into memory and returns; Run writes what has gathered there since the last write as one group, with one fsync. While the disk is
 // full or stuck, the newest 1024 events (at most 1 MiB of them) wait in memory beside the group that is being written, the oldest beyond that are dropped, and one
-// EventsDropped says how many when the disk takes events again. Events that wait can be read already.
+// EventsDropped says how many when the disk takes events again. Events that wait can be read already, once this core has written for the first time.
 //
 // Sequence numbers are never used twice. Nobody is shown an event whose number is more than 1024 beyond what is on disk, so every core goes on 1025 after the
 // last event that it finds.

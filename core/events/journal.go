@@ -72,7 +72,7 @@ type entry struct {
 // counts is how many events are lost with this one.
 func (e entry) counts() uint64 { return max(e.lost, 1) }
 
-// Open returns the journal whose file is there, or a new one. It reads only the end of the file, and what it cannot read of it is no error; that the path is
+// Open returns the journal whose file is there, or a new one. It reads the file for its last event, and what it cannot read of it is no error; that the path is
 // something else than a file is.
 func Open(config Config) (*Journal, error) {
 	if config.Log == nil {
