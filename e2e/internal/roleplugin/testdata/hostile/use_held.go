@@ -10,7 +10,7 @@ import (
 
 // beatLease keeps a lease alive that has some keys, and asks for it, all the time: each time etcd looks at all of them.
 func beatLease(a *attempt, e *etcd) {
-	const atOnce, keys, beats = 125, 500, 100
+	const atOnce, keys, beats = 50, 500, 100
 	var lease int64
 	err := insist(func(ctx context.Context) error {
 		granted, err := e.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
@@ -30,7 +30,7 @@ func beatLease(a *attempt, e *etcd) {
 	a.attack(
 		pace{fmt.Sprintf("keep a lease with %d keys alive %d times", keys, beats), 16, 6, 3, func(ctx context.Context) error { return keepAlive(ctx, e, lease, beats) }},
 		pace{fmt.Sprintf("ask for a lease with %d keys", keys), 16, 500, 260, func(ctx context.Context) error {
-			told, err := e.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: lease})
+			told, err := e.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: lease, Keys: true})
 			if err == nil && told.GetTTL() <= 0 {
 				return errNoLease
 			}
