@@ -102,7 +102,7 @@ func people(t *testing.T, c *devcluster.Cluster) []canary {
 	reeve(t, c, exitRefused, "plugin", "add", "--approve", suite.programs.Lighthouse(), "--context", "alice")
 	var canaries []canary
 	for name, file := range map[string]string{"owner key": c.Path("owner.key"), "operator's key": filepath.Join(c.Home, "alice.key")} {
-		canaries = append(canaries, keyCanary(t, name, file, readKeyFile(t, file)))
+		canaries = append(canaries, keyCanary(t, name, file, devcluster.ReadKey(t, file)))
 	}
 	for _, name := range []string{"lab", "alice"} {
 		file := filepath.Join(c.Home, "config", "reeve", "sessions", name+".json")

@@ -128,7 +128,7 @@ func TestEveryCommandInJSON(t *testing.T) {
 	document("plugin", "add", "--approve", suite.programs.Lighthouse())
 	document("plugin", "list")
 	report := filepath.Join(c.Home, "report")
-	reportFor(t, suite.programs.Lighthouse(), report, privateKey(t, c.Path("owner.key")))
+	reportFor(t, suite.programs.Lighthouse(), report, devcluster.ReadKey(t, c.Path("owner.key")))
 	document("plugin", "report", "add", report)
 	document("plugin", "report", "show", report)
 	document("plugin", "report", "verify", report)
@@ -149,7 +149,7 @@ func TestNodeAPIForFewOnly(t *testing.T) {
 	other := filepath.Join(c.Home, "other.key")
 	writeKey(t, other)
 	certificate := func(file string) []tls.Certificate {
-		one, err := identity.SelfSigned(readKeyFile(t, file), time.Now())
+		one, err := identity.SelfSigned(devcluster.ReadKey(t, file), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,24 +68,7 @@ func writeKey(t *testing.T, file string) {
 // readKey reads the owner's key of a cluster.
 func readKey(t *testing.T, c *devcluster.Cluster) ed25519.PrivateKey {
 	t.Helper()
-	return readKeyFile(t, c.Path("owner.key"))
-}
-
-func readKeyFile(t *testing.T, file string) ed25519.PrivateKey {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		t.Fatal(file + " holds no PEM block")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key.(ed25519.PrivateKey)
+	return devcluster.ReadKey(t, c.Path("owner.key"))
 }
 
 // listeners is how many times listen was called.

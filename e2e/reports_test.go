@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,24 +28,6 @@ func reportFor(t *testing.T, executable, file string, key ed25519.PrivateKey) {
 	if err := os.WriteFile(file, envelope, 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// privateKey reads a key that the command line has made.
-func privateKey(t *testing.T, file string) ed25519.PrivateKey {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		t.Fatalf("%s holds no key", file)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key.(ed25519.PrivateKey)
 }
 
 // reportedPlugin is what `reeve plugin show -o json` says of reports.
@@ -106,7 +86,7 @@ func TestReports(t *testing.T) {
 			t.Errorf("what has a report is in the way: %s", result)
 		}
 	}
-	owner := privateKey(t, c.Path("owner.key"))
+	owner := devcluster.ReadKey(t, c.Path("owner.key"))
 	report := filepath.Join(t.TempDir(), "report")
 	reportFor(t, suite.programs.Plugin("hostsfile"), report, release)
 	refused(t, c.Reeve(t, "plugin", "report", "add", report), "nobody in the cluster has that key")

@@ -30,13 +30,13 @@ import (
 // publicKey is the public half of a key in a file, as commands take it.
 func publicKey(t *testing.T, file string) string {
 	t.Helper()
-	return base64.StdEncoding.EncodeToString(readKeyFile(t, file).Public().(ed25519.PublicKey))
+	return base64.StdEncoding.EncodeToString(devcluster.ReadKey(t, file).Public().(ed25519.PublicKey))
 }
 
 // selfSigned proves a key by itself.
 func selfSigned(t *testing.T, file string) tls.Certificate {
 	t.Helper()
-	certificate, err := identity.SelfSigned(readKeyFile(t, file), time.Now())
+	certificate, err := identity.SelfSigned(devcluster.ReadKey(t, file), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

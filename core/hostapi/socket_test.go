@@ -23,7 +23,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/membership"
-	"github.com/reeveproject/reeve/core/partial"
+	"github.com/reeveproject/reeve/core/partialtest"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -275,7 +275,7 @@ func dialling(t *testing.T, socket, method string) (begin func(calls int) error)
 		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		return partial.Calls(conn, method, calls, 1, 0)
+		return partialtest.Calls(conn, method, calls, 1, 0)
 	}
 }
 

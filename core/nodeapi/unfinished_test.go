@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/partial"
+	"github.com/reeveproject/reeve/core/partialtest"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -38,7 +38,7 @@ func TestRequestsWithoutAnEnd(t *testing.T) {
 	const request = 1 << 20
 	begin := func(certificate *tls.Certificate, calls int) error {
 		t.Helper()
-		return partial.Calls(a.connects(certificate), nodev1.NodeService_GetMetrics_FullMethodName, calls, request, request-1)
+		return partialtest.Calls(a.connects(certificate), nodev1.NodeService_GetMetrics_FullMethodName, calls, request, request-1)
 	}
 	for name, certificate := range map[string]*tls.Certificate{"a viewer": a.operator("bob", bobID), "one who was revoked": a.operator("mallory", oldID)} {
 		if err := begin(certificate, 10); err != nil {

@@ -3,6 +3,8 @@ package nodeapi_test
 import (
 	"bytes"
 	"context"
+	"math"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -15,6 +17,31 @@ import (
 // unread is a connection on which little more is read than what is received.
 func (a *api) unread(name, id string) *grpc.ClientConn {
 	return a.remote(a.operator(name, id), grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
+}
+
+// fill has an operator make calls that last, until there is no room for another one.
+func (a *api) fill(name, id string) {
+	a.t.Helper()
+	refused := make(chan error, 1)
+	for range 10 {
+		client := nodev1.NewNodeServiceClient(a.remote(a.operator(name, id)))
+		for range 40 {
+			stream, err := client.WatchEvents(a.context(), &nodev1.WatchEventsRequest{After: math.MaxUint64, Follow: true})
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			go func() {
+				_, err := stream.Recv()
+				select {
+				case refused <- err:
+				default:
+				}
+			}()
+		}
+	}
+	if err := <-refused; status.Code(err) != codes.ResourceExhausted {
+		a.t.Errorf("the first of the calls to end: %v", err)
+	}
 }
 
 // TestUnreadAnswersAreBounded: a client that reads no answers is given only so many, on all of its connections, of calls and of streams. Others are answered, and so is it when its connections are closed.
@@ -58,6 +85,14 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}
 	if err := ask(a.remote(a.operator("bob", bobID))); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one more: %v", err)
+	}
+	a.fill("bob", bobID)
+	// What is forbidden is recorded all the same.
+	if _, err := nodev1.NewNodeServiceClient(a.remote(a.operator("bob", bobID))).RestartRole(a.context(), &nodev1.RestartRoleRequest{Role: "lighthouse"}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a call that is forbidden: %v", err)
+	}
+	if !slices.ContainsFunc(a.calls(0), func(e *nodev1.Event) bool { return e.GetDetails()["rpc"] == "RestartRole" }) {
+		t.Error("a call that is forbidden leaves no trace")
 	}
 	if err := ask(a.remote(a.operator("alice", aliceID))); err != nil {
 		t.Errorf("another operator: %v", err)

@@ -6,8 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -153,24 +151,6 @@ func (sendings) HandleRPC(ctx context.Context, event stats.RPCStats) {
 func (sendings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 func (sendings) HandleConn(context.Context, stats.ConnStats) {}
-
-// readOwner reads the owner's key of a dev directory.
-func readOwner(t *testing.T, file string) ed25519.PrivateKey {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(content)
-	if block == nil {
-		t.Fatalf("%s holds no key", file)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key.(ed25519.PrivateKey)
-}
 
 // follow sends a way to where the curators of some nodes are, until the context ends; following counts the goroutines. A curator that has gone is looked for where it was
 // until its node knows where the next one serves.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -38,7 +39,7 @@ func TestLeadersKilled(t *testing.T) {
 	var answered [callers]atomic.Int64
 	status, _ := s.nodes[0].status.Get()
 	for n := range callers {
-		way := newAccess(t, fmt.Sprintf("client %d", n+1), status.GetCluster(), readOwner(t, s.cluster.Path("owner.key")), s.anyCurator.known()...)
+		way := newAccess(t, fmt.Sprintf("client %d", n+1), status.GetCluster(), devcluster.ReadKey(t, s.cluster.Path("owner.key")), s.anyCurator.known()...)
 		way.follow(ctx, &calling, s.nodes...)
 		calling.Go(func() {
 			defer func() { _ = way.conn.Close() }()

@@ -70,7 +70,7 @@ func newScene(t *testing.T, c *devcluster.Cluster, runs int, arguments ...string
 		}
 		working.Wait()
 	})
-	owner := readOwner(t, c.Path("owner.key"))
+	owner := devcluster.ReadKey(t, c.Path("owner.key"))
 	var addresses []string
 	for number := 1; number <= 3; number++ {
 		node := newNode(ctx, t, c, number, &working)

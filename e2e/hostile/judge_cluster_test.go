@@ -4,14 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 	"github.com/reeveproject/reeve/proto/identity"
@@ -52,7 +49,7 @@ type siege struct {
 func (s *scene) siege(t *testing.T) *siege {
 	t.Helper()
 	b := &siege{scene: s, curator: s.status.Cluster.Curators[0]}
-	b.owner = b.as(t, proof(t, ownerKey(t, s.cluster.Path("owner.key"))))
+	b.owner = b.as(t, proof(t, devcluster.ReadKey(t, s.cluster.Path("owner.key"))))
 	return b
 }
 
@@ -172,7 +169,7 @@ func (b *siege) connect(t *testing.T, certificate tls.Certificate, dial func(ctx
 // added is the management for an operator whom the owner has just added.
 func (b *siege) added(t *testing.T, name string, role clusterv1.OperatorRole) clusterv1.ManagementServiceClient {
 	t.Helper()
-	own, session := newKey(t), newKey(t)
+	own, session := devcluster.NewKey(t), devcluster.NewKey(t)
 	_, err := b.owner.AddOperator(b.ctx, &clusterv1.AddOperatorRequest{Name: name, Role: role, PublicKey: own.Public().(ed25519.PublicKey)})
 	if err != nil {
 		t.Fatal(err)
@@ -184,15 +181,6 @@ func (b *siege) added(t *testing.T, name string, role clusterv1.OperatorRole) cl
 	return b.as(t, tls.Certificate{Certificate: answer.GetCertificate(), PrivateKey: session})
 }
 
-func newKey(t *testing.T) ed25519.PrivateKey {
-	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 // proof is a certificate by which the holder of a key proves it.
 func proof(t *testing.T, key ed25519.PrivateKey) tls.Certificate {
 	t.Helper()
@@ -201,23 +189,6 @@ func proof(t *testing.T, key ed25519.PrivateKey) tls.Certificate {
 		t.Fatal(err)
 	}
 	return certificate
-}
-
-func ownerKey(t *testing.T, file string) ed25519.PrivateKey {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		t.Fatal(file + " holds no PEM block")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key.(ed25519.PrivateKey)
 }
 
 // strangers call with keys that nobody knows. On every other connection are calls that never end, more than a stranger may have, whose headers do not fit into what is read at once: the connection is
@@ -240,12 +211,12 @@ func (b *siege) strangers(ctx context.Context, t *testing.T) *Outcome {
 	}
 	unending := metadata.AppendToOutgoingContext(ctx, "large", strings.Repeat("x", 5000))
 	for range connections / 2 {
-		stranger := b.connect(t, proof(t, newKey(t)), new(net.Dialer).DialContext)
+		stranger := b.connect(t, proof(t, devcluster.NewKey(t)), new(net.Dialer).DialContext)
 		for range calls {
 			calling.Go(func() { call(stranger, false) })
 		}
 		var dialed atomic.Bool
-		once := b.connect(t, proof(t, newKey(t)), func(ctx context.Context, network, address string) (net.Conn, error) {
+		once := b.connect(t, proof(t, devcluster.NewKey(t)), func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dialed.Swap(true) {
 				return nil, errors.New("it was closed")
 			}

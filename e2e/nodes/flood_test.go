@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
@@ -56,7 +57,7 @@ func (c *besieged) flood(t *testing.T) {
 				if worker%2 == 1 {
 					from = fmt.Sprintf("127.%d.%d.7", 10+batch%100, batch/100)
 				}
-				conn := curatorAt(t, c.curator, from, selfSigned(t, newKey(t)))
+				conn := curatorAt(t, c.curator, from, selfSigned(t, devcluster.NewKey(t)))
 				for range perConnection {
 					asked := request(t, spent)
 					if batch%4 != 0 {

@@ -69,7 +69,7 @@ type stranger struct {
 // stranger returns a new one, that connects from an address.
 func (c *besieged) stranger(t *testing.T, from string) stranger {
 	t.Helper()
-	key := newKey(t)
+	key := devcluster.NewKey(t)
 	return stranger{key: key, api: c.as(t, from, key)}
 }
 
@@ -79,15 +79,6 @@ func (c *besieged) as(t *testing.T, from string, key ed25519.PrivateKey) cluster
 	conn := curatorAt(t, c.curator, from, selfSigned(t, key))
 	t.Cleanup(func() { _ = conn.Close() })
 	return clusterv1.NewEnrolmentServiceClient(conn)
-}
-
-func newKey(t *testing.T) ed25519.PrivateKey {
-	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
 }
 
 // ticket has a ticket made, and returns what it says.
@@ -105,7 +96,7 @@ func (c *besieged) ticket(t *testing.T, arguments ...string) *clusterv1.TicketTe
 func request(t *testing.T, text *clusterv1.TicketText) *clusterv1.RegisterRequest {
 	t.Helper()
 	return &clusterv1.RegisterRequest{
-		TicketId: text.GetTicketId(), TicketSecret: text.GetSecret(), JoinPublicKey: newKey(t).Public().(ed25519.PublicKey),
+		TicketId: text.GetTicketId(), TicketSecret: text.GetSecret(), JoinPublicKey: devcluster.NewKey(t).Public().(ed25519.PublicKey),
 		Version: "0", Addresses: []string{"127.0.0.9"}, Sealer: "file", Volume: "plain",
 	}
 }
@@ -222,7 +213,7 @@ func (c *besieged) commits(t *testing.T) {
 
 	// A certificate that says a node's key and is not signed by it does not come as far as the curator.
 	victim := steal(t, c.Cluster, 2)
-	forged := selfSigned(t, newKey(t))
+	forged := selfSigned(t, devcluster.NewKey(t))
 	forged.Certificate = selfSigned(t, victim.nodeKey).Certificate
 	conn := curatorAt(t, c.curator, "127.0.3.2", forged)
 	defer func() { _ = conn.Close() }()

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -33,7 +34,7 @@ func run(arguments []string) error {
 	}
 	listener, err := net.Listen("unix", arguments[0])
 	if err != nil {
-		return err
+		return errors.Join(err, etcd.Stop())
 	}
 	// Whoever started this waits for a line, and then connects.
 	fmt.Println("ready")

@@ -55,8 +55,8 @@ type Starts struct {
 	config StartsConfig
 
 	mu    sync.Mutex
-	noted map[string]time.Time // when a refused start was last noted, by node ID; no longer than the cluster has nodes, since who calls is one
-	paces map[string]*rate.Limiter
+	noted map[string]time.Time     // when a refused start was last noted, by node ID; no longer than the cluster has nodes, since who calls is one
+	paces map[string]*rate.Limiter // by node ID, as above
 }
 
 // NewStarts returns Starts that have noted nothing yet.

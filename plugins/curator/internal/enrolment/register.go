@@ -121,8 +121,8 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 	if err != nil {
 		return nil, err
 	}
-	if err := answer.Invalid(rules.RoomForNode("roles", rules.MakerKind(kept.GetCreatedBy()), state.Nodes, node)); err != nil {
-		return nil, err
+	if full := rules.RoomForNode("", rules.MakerKind(kept.GetCreatedBy()), state.Nodes, node); len(full) > 0 {
+		return nil, answer.Errorf(codes.ResourceExhausted, "there is no room for another machine: %s; then try again", full[0].Message)
 	}
 	return &store.Change{Nodes: []*clusterv1.NodeRecord{node}, Tickets: []*curatorv1.Ticket{tickets.Spend(kept)}}, nil
 }

@@ -112,12 +112,12 @@ func (s *Service) changeRoles(
 		if err := check(state, before, after, field); err != nil {
 			return nil, err
 		}
-		if _, removes := request.(*clusterv1.RemoveRoleRequest); removes { // It makes room, although its record may be larger until the role has left.
-			return after, s.curatorStays(ctx, state, before, after)
-		}
-		caller, _ := auth.CallerOf(ctx)
-		if err := answer.Invalid(rules.RoomForNode(field, caller.Kind, state.Nodes, after)); err != nil {
-			return nil, err
+		// What removes a role makes room, although the record may be larger until the role has left.
+		if _, removes := request.(*clusterv1.RemoveRoleRequest); !removes {
+			caller, _ := auth.CallerOf(ctx)
+			if err := answer.Invalid(rules.RoomForNode(field, caller.Kind, state.Nodes, after)); err != nil {
+				return nil, err
+			}
 		}
 		return after, s.curatorStays(ctx, state, before, after)
 	})

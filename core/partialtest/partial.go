@@ -1,4 +1,4 @@
-package partial
+package partialtest
 
 import (
 	"bytes"
