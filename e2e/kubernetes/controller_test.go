@@ -19,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 	"github.com/reeveproject/reeve/e2e/internal/suite"
+	"github.com/reeveproject/reeve/sdk/conformance"
 )
 
 var shared = suite.Suite{}
@@ -141,8 +142,10 @@ func (p *plane) lives(t *testing.T) {
 	}
 	p.keep(t, "first")
 	p.confined(t)
-	p.storeConfined(t)
+	p.componentsAre(t, "running", components...)
+	t.Run("store", p.storeConfined)
 	p.operators(t)
+	p.people(t)
 	p.hasCoreDNS(t)
 	t.Log("how many pods of CoreDNS there are, and its configuration, are the operators'; its image and its service are the plugin's")
 	p.mustKubectl(t, "-n", "kube-system", "scale", "deployment", "coredns", "--replicas=3")
@@ -152,6 +155,13 @@ func (p *plane) lives(t *testing.T) {
 
 	instance, programs := p.Status(t).Role(controller).InstanceID, p.programs(t)
 	t.Log("a program that dies is started again, and nothing else is")
+	p.KillProcess(t, programs["kube-scheduler"])
+	p.componentsAre(t, "running, started 2 times; before that it ended with signal: killed", "kube-scheduler")
+	p.componentsAre(t, "running", "kube-apiserver", "kube-controller-manager")
+	if now := p.programs(t); now["kube-apiserver"].PID != programs["kube-apiserver"].PID || now["kube-controller-manager"].PID != programs["kube-controller-manager"].PID {
+		t.Errorf("programs that did not die are others now: %v, and were %v", now, programs)
+	}
+	programs = p.programs(t)
 	for _, name := range components {
 		p.KillProcess(t, programs[name])
 	}
@@ -230,6 +240,53 @@ func (p *plane) hasCoreDNS(t *testing.T) {
 		eventually.True(t, soon, fmt.Sprintf("whether CoreDNS may %s %s: %s", test.verb, test.what, test.answer), func() (bool, string) {
 			said := p.kubectl(t, "auth", "can-i", test.verb, test.what, "--as", "system:serviceaccount:kube-system:coredns")
 			return strings.TrimSpace(said.Stdout) == test.answer, said.String()
+		})
+	}
+}
+
+// componentsAre waits until the role's status says the same of each of these programs.
+func (p *plane) componentsAre(t *testing.T, want string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		eventually.True(t, soon, name+" is "+want, func() (bool, string) {
+			role := p.Status(t).Role(controller)
+			return role.Values[name] == want, fmt.Sprint(role.Values)
+		})
+	}
+}
+
+// people: an operator and a viewer use kubectl with their own certificates, and not after they were revoked.
+func (p *plane) people(t *testing.T) {
+	t.Helper()
+	as := func(name string, arguments ...string) devcluster.Result {
+		return p.Run(t, p.plugin, append([]string{"kubectl", "--kubeconfig", filepath.Join(p.Home, name+".kubeconfig"), "--cache-dir", filepath.Join(p.Home, "cache-"+name), "--request-timeout=30s"}, arguments...)...)
+	}
+	must := func(arguments ...string) string {
+		result := p.Run(t, p.Programs.Reeve(), arguments...)
+		if result.Code != 0 {
+			t.Fatal(result)
+		}
+		return result.Stdout
+	}
+	for _, name := range []string{"operator", "viewer"} {
+		key := filepath.Join(p.Home, name+".key")
+		public := strings.TrimSpace(must("operator", "key", key))
+		must("operator", "add", name, "--role", name, "--public-key", public, "--dir", p.Directory)
+		must("login", "--name", name, "--key", key, "--dir", p.Directory)
+		must("kubernetes", "kubeconfig", "--file", filepath.Join(p.Home, name+".kubeconfig"), "--context", name)
+		if who := as(name, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups[0]}"); who.Stdout != "reeve:operator:"+name+" reeve:"+name {
+			t.Errorf("%s is known as %s", name, who)
+		}
+		if made := as(name, "create", "configmap", "of-"+name, "--from-literal=is=kept"); (made.Code == 0) != (name == "operator") {
+			t.Errorf("what %s creates: %s", name, made)
+		}
+		if read := as(name, "get", "configmap", "first", "-o", "jsonpath={.data.is}"); read.Stdout != "kept" {
+			t.Errorf("what %s reads: %s", name, read)
+		}
+		must("operator", "revoke", name, "--dir", p.Directory)
+		eventually.True(t, soon, name+", who was revoked, gets no certificate", func() (bool, string) {
+			result := as(name, "get", "configmap", "first")
+			return result.Code != 0, result.String()
 		})
 	}
 }
@@ -329,8 +386,21 @@ func TestConforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It takes two minutes on a quiet machine, for three roles.
-	output, err := exec.CommandContext(t.Context(), shared.Programs.Reeve(), "plugin", "test", "--quiet", plugin).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
+	command := exec.CommandContext(t.Context(), shared.Programs.Reeve(), "plugin", "test", "--quiet", "-o", "json", plugin)
+	output, err := command.Output()
+	var report conformance.Report
+	if problem := json.Unmarshal(output, &report); err != nil || problem != nil {
+		t.Fatalf("%v, %v\n%s", err, problem, output)
+	}
+	// The suite has no containerd: without it the worker says what is missing, and nothing else of it can be judged.
+	if len(report.Blocked) != 1 || report.Blocked[0].Role != worker || !strings.Contains(report.Blocked[0].Reason, "containerd") {
+		t.Errorf("the roles that are Blocked are %+v", report.Blocked)
+	}
+	if verdict := report.Verdict(conformance.Privileged); verdict != conformance.Conforms {
+		t.Errorf("the verdict for plugins with powers is %q", verdict)
+	}
+	want := "kubernetes-pki wants listen port=any, watch-operators; kubernetes-worker wants privileged, watch-operators"
+	if !slices.ContainsFunc(report.Results, func(r conformance.Result) bool { return r.Check == "powers.granted" && r.Reason == want }) {
+		t.Errorf("the powers that are listed are not: %s", want)
 	}
 }

@@ -2,6 +2,9 @@ package kubernetes_test
 
 type object = map[string]any
 
+// illFile is the file that makes a pod of deployment not well for as long as it is there.
+const illFile = "/scratch/ill"
+
 // deployment is one of the program hello, one pod a node as far as it can be.
 func deployment(name string, replicas int) object {
 	labels := object{"app": name}
@@ -14,6 +17,7 @@ func deployment(name string, replicas int) object {
 			"terminationGracePeriodSeconds": 5,
 			"containers": []object{{
 				"name": "hello", "image": hello, "imagePullPolicy": "Never", "readinessProbe": ready, "livenessProbe": alive,
+				"env":             []object{{"name": "ILL", "value": illFile}},
 				"ports":           []object{{"containerPort": 8080}},
 				"volumeMounts":    []object{{"name": "said", "mountPath": "/said"}, {"name": "scratch", "mountPath": "/scratch"}},
 				"securityContext": object{"runAsNonRoot": true, "runAsUser": 65532, "allowPrivilegeEscalation": false, "capabilities": object{"drop": []string{"ALL"}}},

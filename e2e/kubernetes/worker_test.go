@@ -86,7 +86,7 @@ func (f *fleet) writeConfiguration(t *testing.T, parts string) {
 	t.Helper()
 	// The machine's disk may be as full as it likes.
 	document, err := json.Marshal(map[string]any{
-		"partsDirectories": []string{parts, "/usr/sbin", "/usr/bin"}, "labels": map[string]string{"example.com/kind": "test"},
+		"partsDirectories": []string{parts, "/usr/sbin", "/usr/bin"}, "labels": map[string]string{"example.com/kind": "test"}, "taints": []string{"example.com/try=yes:PreferNoSchedule"},
 		"kubeletArguments": []string{"--eviction-hard=memory.available<100Mi,nodefs.available<1%,imagefs.available<1%,nodefs.inodesFree<1%"},
 	})
 	if err != nil {
@@ -181,6 +181,12 @@ func (f *fleet) nodesAre(t *testing.T, want ...int) {
 func (f *fleet) runPods(t *testing.T) []livePod {
 	t.Helper()
 	f.nodesAre(t, workers...)
+	for _, number := range workers {
+		got := f.mustKubectl(t, "get", "node", f.ids[number], "-o", `jsonpath={.metadata.labels.example\.com/kind} {.spec.taints[?(@.key=="example.com/try")].effect}`)
+		if got.Stdout != "test PreferNoSchedule" {
+			t.Errorf("node %d has not the label and the taint of its configuration: %s", number, got)
+		}
+	}
 	f.mustKubectl(t, "create", "configmap", "said", "--from-literal=word=hello")
 	f.apply(t, deployment("hello", 2))
 	f.mustKubectl(t, "expose", "deployment", "hello", "--port", "80", "--target-port", "8080")
@@ -198,6 +204,7 @@ func TestWorkers(t *testing.T) {
 	pods := f.runPods(t)
 	f.talk(t, pods)
 	f.limits(t)
+	f.probes(t, pods)
 	f.faults(t, pods)
 	f.rotates(t, pods)
 
@@ -245,6 +252,45 @@ func (f *fleet) talk(t *testing.T, pods []livePod) {
 	if logs := f.mustKubectl(t, "logs", pods[0].Metadata.Name); !strings.Contains(logs.Stdout, "asked by ") {
 		t.Errorf("the log is %s", logs)
 	}
+}
+
+// probes: a pod that says that it is not ready gets no requests until it is again, and a container that is not alive is started again. Volumes hold what was put there.
+func (f *fleet) probes(t *testing.T, pods []livePod) {
+	t.Helper()
+	t.Log("a pod that is not ready is not in the service, and a container that is not alive is started again")
+	f.apply(t, object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "lifeless", "labels": object{"app": "lifeless"}}, "spec": object{
+		"terminationGracePeriodSeconds": 1,
+		"containers": []object{{
+			"name": "hello", "image": hello, "imagePullPolicy": "Never", "livenessProbe": object{"exec": object{"command": []string{"/hello", "show", "/nothing"}}, "periodSeconds": 1, "failureThreshold": 1},
+		}},
+	}})
+	if word := f.exec(t, pods[0], "show", "/said/word"); word != "hello" {
+		t.Errorf("the volume of the configuration says %q", word)
+	}
+	// inService waits until the service leads to these pods and no others.
+	inService := func(want ...livePod) {
+		var addresses []string
+		for _, pod := range want {
+			addresses = append(addresses, pod.Status.IP)
+		}
+		slices.Sort(addresses)
+		eventually.True(t, soon, fmt.Sprintf("the service leads to %v", addresses), func() (bool, string) {
+			got := f.kubectl(t, "get", "endpointslices", "-l", "kubernetes.io/service-name=hello", "-o", `jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses[0]}`)
+			now := strings.Fields(got.Stdout)
+			slices.Sort(now)
+			return slices.Equal(now, addresses), got.String()
+		})
+	}
+	inService(pods...)
+	f.exec(t, pods[0], "make", illFile)
+	inService(pods[1])
+	f.exec(t, pods[0], "remove", illFile)
+	inService(pods...)
+	eventually.True(t, soon, "the container is started again", func() (bool, string) {
+		got := f.kubectl(t, "get", "pod", "lifeless", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+		return got.Stdout != "" && got.Stdout != "0", got.String()
+	})
+	f.mustKubectl(t, "delete", "pod", "lifeless", "--wait=false")
 }
 
 // limits: a pod that takes more memory than it may is ended, and nobody else.

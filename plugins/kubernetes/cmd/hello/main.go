@@ -5,6 +5,11 @@
 //	hello get URL         prints what is there
 //	hello lookup NAME     prints the addresses of a name
 //	hello hold SIZE       holds so many MiB of memory, and then waits
+//	hello show FILE       prints a file
+//	hello make FILE       makes an empty file
+//	hello remove FILE     removes a file
+//
+// The server says that it is not well for as long as there is the file that ILL in its environment names.
 package main
 
 import (
@@ -35,12 +40,14 @@ func main() {
 // patience is how long an answer is waited for.
 const patience = 10 * time.Second
 
+var errUsage = errors.New("want get URL, lookup NAME, hold SIZE, show, make or remove FILE, or nothing")
+
 func run(ctx context.Context, arguments []string, out io.Writer) error {
 	if len(arguments) == 0 {
 		return serve(ctx, out)
 	}
 	if len(arguments) != 2 {
-		return errors.New("want get URL, lookup NAME, hold SIZE, or nothing")
+		return errUsage
 	}
 	switch argument := arguments[1]; arguments[0] {
 	case "get":
@@ -55,8 +62,18 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 		return err
 	case "hold":
 		return hold(ctx, argument, out)
+	case "show":
+		text, err := os.ReadFile(argument)
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		return err
+	case "make":
+		return os.WriteFile(argument, nil, 0o644)
+	case "remove":
+		return os.Remove(argument)
 	}
-	return fmt.Errorf("%q: want get URL, lookup NAME, hold SIZE, or nothing", arguments[0])
+	return fmt.Errorf("%q: %w", arguments[0], errUsage)
 }
 
 func get(ctx context.Context, url string, out io.Writer) error {
@@ -113,7 +130,14 @@ func serve(ctx context.Context, out io.Writer) error {
 		_, _ = fmt.Fprintf(out, "asked by %s\n", r.RemoteAddr)
 		_, _ = fmt.Fprintf(w, "hello from %s\n", name)
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	ill := os.Getenv("ILL")
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := os.Stat(ill); ill != "" && err == nil {
+			http.Error(w, "ill", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
 	server := &http.Server{Addr: net.JoinHostPort("", port), Handler: mux, ReadHeaderTimeout: patience, BaseContext: func(net.Listener) context.Context { return ctx }}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ListenAndServe() }()
