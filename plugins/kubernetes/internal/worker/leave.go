@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/reeveproject/reeve/plugins/kubernetes/internal/machine"
 	"github.com/reeveproject/reeve/plugins/kubernetes/internal/podnet"
 	"github.com/reeveproject/reeve/sdk/role"
@@ -39,43 +41,42 @@ func (w *work) leaves() bool {
 }
 
 // cordonMark is a file that says that the role has cordoned the node. What somebody else has cordoned stays so.
-func (w *work) cordonMark() string { return filepath.Join(w.at.data, "cordoned") }
+func (c *nodeClient) cordonMark() string { return filepath.Join(c.at.data, "cordoned") }
 
-func (w *work) cordonedByUs() bool {
-	_, err := os.Stat(w.cordonMark())
+func (c *nodeClient) cordonedByUs() bool {
+	_, err := os.Stat(c.cordonMark())
 	return err == nil
 }
 
-// cordons lifts a cordon that is the role's own, once, and forgets about one that somebody else has lifted: the next one is not the role's.
-func (w *work) cordons(ctx context.Context, api *nodeClient, node *kubeNode, done *bool) error {
+// liftCordon lifts a cordon that is the role's own, once, and forgets about one that somebody else has lifted: the next one is not the role's.
+func (c *nodeClient) liftCordon(ctx context.Context, node *kubeNode, done *bool) error {
 	if *done {
 		return nil
 	}
-	if node.Spec.Unschedulable && w.cordonedByUs() {
-		if err := api.cordon(ctx, false); err != nil {
+	if node.Spec.Unschedulable && c.cordonedByUs() {
+		if err := c.cordon(ctx, false); err != nil {
 			return err
 		}
 	}
 	*done = true
-	if err := os.Remove(w.cordonMark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(c.cordonMark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
 // drain has the pods of the node go elsewhere, as far as their disruption budgets and the time allow.
-func (w *work) drain(api *nodeClient) {
+func (c *nodeClient) drain(log hclog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
-	log := w.host.Logger()
-	node, err := api.node(ctx)
+	node, err := c.node(ctx)
 	if err == nil && !node.Spec.Unschedulable {
-		if err := os.WriteFile(w.cordonMark(), nil, 0o600); err != nil {
+		if err := os.WriteFile(c.cordonMark(), nil, 0o600); err != nil {
 			log.Warn("the role cannot record that it has cordoned the node", "error", err)
 		}
-		err = api.cordon(ctx, true)
+		err = c.cordon(ctx, true)
 		if refused := (*answerError)(nil); errors.As(err, &refused) {
-			_ = os.Remove(w.cordonMark()) // it was not cordoned
+			_ = os.Remove(c.cordonMark()) // it was not cordoned
 		}
 	}
 	if err != nil {
@@ -86,7 +87,7 @@ func (w *work) drain(api *nodeClient) {
 	log.Info("draining the node", "timeout", drainTime)
 	asked := make(map[string]bool)
 	for {
-		pods, err := api.pods(ctx)
+		pods, err := c.pods(ctx)
 		left := 0
 		for n := range pods {
 			if !pods[n].moves() {
@@ -97,7 +98,7 @@ func (w *work) drain(api *nodeClient) {
 			if asked[name] {
 				continue
 			}
-			switch problem, refused := api.evict(ctx, &pods[n]), (*answerError)(nil); {
+			switch problem, refused := c.evict(ctx, &pods[n]), (*answerError)(nil); {
 			case problem == nil:
 				asked[name] = true
 			case errors.As(problem, &refused) && refused.status == http.StatusTooManyRequests:

@@ -376,7 +376,7 @@ func (w *work) programs(ctx context.Context, api *nodeClient) error {
 	beside.Go(func() { w.network(ctx, api) })
 	w.watch(ctx, api)
 	if w.host.StopReason() == role.StopRemoved {
-		w.drain(api)
+		api.drain(w.host.Logger())
 	}
 	return nil
 }
@@ -422,7 +422,7 @@ func (w *work) problems(ctx context.Context, api *nodeClient, uncordoned *bool) 
 	node, err := api.node(ctx)
 	w.registered(err)
 	if err == nil {
-		err = w.cordons(ctx, api, node, uncordoned)
+		err = api.liftCordon(ctx, node, uncordoned)
 	}
 	if err == nil {
 		w.checkRanges(node)
