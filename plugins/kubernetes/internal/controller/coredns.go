@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reeveproject/reeve/plugins/kubernetes/internal/image"
+	"github.com/reeveproject/reeve/plugins/kubernetes/internal/process"
 )
 
 // The image of CoreDNS, which every worker has from its own node: it is never pulled.
@@ -139,6 +140,7 @@ func dnsPod() object {
 		"containers": []object{{
 			"name": dnsObject, "image": coreDNSImage, "imagePullPolicy": "Never",
 			"args": []string{"-conf", "/etc/coredns/Corefile"},
+			"env":  []object{{"name": "GOGC", "value": process.GOGC}},
 			"resources": object{
 				"requests": object{"cpu": "100m", "memory": "70Mi"}, "limits": object{"memory": "170Mi"},
 			},

