@@ -42,7 +42,8 @@ var programs = map[string]func(){
 	"deaf": func() {
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("up")
-		select {}
+		// A program whose only goroutine waits for a channel is ended by Go as one that is stuck.
+		time.Sleep(time.Hour)
 	},
 	"crasher": func() {
 		fmt.Fprintln(os.Stderr, "E1125 03:58:59.123456       7 file.go:12] it hurts")
