@@ -160,7 +160,7 @@ func (f *fleet) start(ctx context.Context, directory *dev.Directory) error {
 	case !errors.Is(err, target.ErrNotRunning):
 		return fault.Wrap(fault.Failed, err, "cannot tell whether a node runs in "+shown, "")
 	}
-	daemon, err := directory.Start(f.c.beside("reeved"), f.options.detach)
+	daemon, err := directory.Start(f.c.beside("reeved"), f.options.detach, f.options.again)
 	if err != nil {
 		return errors.Join(err, directory.Lower())
 	}

@@ -17,7 +17,7 @@ import (
 
 // upOptions are the flags of `reeve dev up`.
 type upOptions struct {
-	detach bool
+	detach, again bool
 	// nodes is how many the cluster gets at least; 0: as many as it has, and one if there is none.
 	nodes   int
 	plan    dev.Plan
@@ -54,6 +54,7 @@ With --volume fscrypt, as root, what the nodes keep is encrypted, in an image be
 		},
 	}
 	cmd.Flags().BoolVar(&options.detach, "detach", false, "return when the nodes are up, and leave them running")
+	cmd.Flags().BoolVar(&options.again, "again", false, "give up a node of which the directory has only the parameters, and make another one")
 	cmd.Flags().IntVar(&options.nodes, "nodes", 0, "how many nodes the cluster gets, 1 to 9 (default as many as it has, or one)")
 	cmd.Flags().StringVar(&options.plan.Plugins, "plugins", "", "directory with the built-in plugins (default: plugins beside reeve)")
 	cmd.Flags().StringVar(&options.plan.HostsFile, "hosts-file", "", "the file that the role hostsfile of the first node manages (default D/hosts)")

@@ -22,6 +22,7 @@ func (c *commands) init() *cobra.Command {
 	var plan setup.Plan
 	var public, volume, seal, join string
 	var labels []string
+	var again bool
 	cmd := &cobra.Command{
 		Use:   "init (--owner-key FILE | --owner-public-key KEY | --join FILE)",
 		Short: "Set up this machine as a node, of a new cluster or of one that there is",
@@ -67,12 +68,21 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 			if err := c.fitsMachine(&plan); err != nil {
 				return err
 			}
+			if !again {
+				if err := setup.CheckMark(plan.File, plan.State); err != nil {
+					return err
+				}
+			}
 			// The command line's own --owner-key: to init it is the key of the owner-to-be.
 			plan.OwnerKeyFile = c.options.OwnerKeyFile
-			return c.setUp(plan)
+			if err := c.setUp(plan); err != nil || !again || plan.DryRun {
+				return err
+			}
+			return setup.ForgetMark(plan.File)
 		},
 	}
 	flags := cmd.Flags()
+	flags.BoolVar(&again, "again", false, "set up a machine that was a node before, and give that node up")
 	flags.StringVar(&public, "owner-public-key", "", "the owner's public key, or a file with it, in place of --owner-key")
 	flags.StringVar(&join, "join", "", "register with the cluster whose ticket is in this file; - is the standard input")
 	flags.StringSliceVar(&plan.Asks, "role", nil, "ask for this `ROLE`, with --join; may be repeated")

@@ -29,8 +29,9 @@ type Daemon struct {
 
 // Start starts reeved in the directory. Detached, it is in a session of its own and outlives the caller. Otherwise it is in a process group
 // of its own, so that a terminal's Ctrl-C reaches the caller alone, and it is told to end if the caller dies; the calling goroutine must then
-// stay locked to its thread until the daemon has ended, because it is the thread's death that the kernel looks at.
-func (d *Directory) Start(reeved string, detached bool) (*Daemon, error) {
+// stay locked to its thread until the daemon has ended, because it is the thread's death that the kernel looks at. again lets the parameters make a node that already
+// made one.
+func (d *Directory) Start(reeved string, detached, again bool) (*Daemon, error) {
 	log, err := os.OpenFile(d.LogFile(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fault.Wrap(fault.Refused, err, "cannot write the log of reeved", "Run reeve as the user who made the directory.")
@@ -41,6 +42,9 @@ func (d *Directory) Start(reeved string, detached bool) (*Daemon, error) {
 		return nil, err
 	}
 	command := exec.Command(reeved, "--parameters", d.ParametersFile())
+	if again {
+		command.Args = append(command.Args, "--again")
+	}
 	command.Dir = "/"
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

@@ -114,7 +114,7 @@ func TestWhatFailsDecidesNothing(t *testing.T) {
 		if err := made.Prepare(); err != nil || !made.network.Has(1) {
 			t.Fatalf("there is no namespace: %v", err)
 		}
-		if _, err := made.Start(filepath.Join(path, "none"), false); err == nil {
+		if _, err := made.Start(filepath.Join(path, "none"), false, false); err == nil {
 			t.Fatal("a reeved was started that there is not")
 		}
 		if err := errors.Join(made.Lower(), made.Undo()); err != nil {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/setup"
 )
 
 // Places are the directories of the host in which parts of dev directories are kept.
@@ -199,7 +200,7 @@ func checkContent(path string) error {
 	}
 	for _, entry := range entries {
 		switch entry.Name() {
-		case "owner.key", RecoveryKey, parametersName, logName, hostsName, networkName, "system", "data", "run", nodesName:
+		case "owner.key", RecoveryKey, parametersName, parametersName + setup.MarkSuffix, "lost+found", logName, hostsName, networkName, "system", "data", "run", nodesName:
 		default:
 			if strings.HasPrefix(entry.Name(), ".") {
 				continue // A draft of one of them.

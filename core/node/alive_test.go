@@ -59,6 +59,9 @@ type alive struct {
 	wrap func(storageRoom) storageRoom
 	// beside is a room beside the others, where there is something between; nil: there is none.
 	beside func(context.Context) error
+	// file and again are those of Config.
+	file  string
+	again bool
 
 	stop  context.CancelCauseFunc
 	ended chan error
@@ -112,7 +115,7 @@ func (a *alive) start() {
 	go func() {
 		defer close(over)
 		if a.wrap == nil {
-			ended <- Run(ctx, Config{Log: log, Parameters: a.parameters, Version: "1.2.3"})
+			ended <- Run(ctx, Config{Log: log, Parameters: a.parameters, ParametersFile: a.file, Again: a.again, Version: "1.2.3"})
 			return
 		}
 		held, err := storage.Open(storage.NewLayout(a.parameters.GetDirectories()))

@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/nodeapi"
 	"github.com/reeveproject/reeve/core/operate"
+	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/report"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -29,6 +30,10 @@ import (
 type Config struct {
 	Log        hclog.Logger
 	Parameters *nodev1.Parameters
+	// ParametersFile is the file of the parameters; empty: they are from no file.
+	ParametersFile string
+	// Again lets parameters make a node that already made one.
+	Again bool
 	// Version is the version of this program.
 	Version string
 }
@@ -46,12 +51,18 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
+	mark := params.OpenMark(config.ParametersFile)
+	if !config.Again {
+		if err := unseal.CheckMounts(config.Parameters, mark); err != nil {
+			return err
+		}
+	}
 	held, err := storage.Open(layout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	room, err := unseal.New(unseal.Config{Log: config.Log.Named("storage"), Storage: held, Parameters: config.Parameters})
+	room, err := unseal.New(unseal.Config{Log: config.Log.Named("storage"), Storage: held, Parameters: config.Parameters, Mark: mark, Again: config.Again})
 	if err != nil {
 		return err
 	}

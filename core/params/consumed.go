@@ -37,7 +37,7 @@ type ConsumedError struct {
 func (e *ConsumedError) Error() string {
 	return fmt.Sprintf("params: these parameters already made node %s of cluster %s (see %s), and the node's sealed configuration is missing: they are not used "+
 		"a second time. Restore the node's system directory (its configuration.json, or its recovery.age for `reeve node unlock`). To give this node up and "+
-		"make a new cluster, move its system and data directories away", e.NodeID, e.ClusterID, e.Path)
+		"make a new one, move its system and data directories away, and run reeved once with --again", e.NodeID, e.ClusterID, e.Path)
 }
 
 // ConsumedFileError says that the file of consumed parameters is unusable.
@@ -50,7 +50,7 @@ type ConsumedFileError struct {
 
 func (e *ConsumedFileError) Error() string {
 	return fmt.Sprintf("params: cannot read from %s which parameters already made a node: %v. Restore the file from a copy. If this machine is not a node of a cluster, "+
-		"or its configuration.json is beside the file, remove the file", e.Path, e.Err)
+		"or its system directory with configuration.json is there, remove the file", e.Path, e.Err)
 }
 
 // Unwrap returns the reason.

@@ -59,7 +59,7 @@ type NoneError struct {
 
 func (e *NoneError) Error() string {
 	return "params: there are no parameters for this node. These do not exist:\n  " + strings.Join(e.Files, "\n  ") +
-		"\nSet this machine up with `reeve init`, name its parameters with `reeved --parameters FILE`, or try a cluster with `reeve dev up`."
+		"\nIf this machine is a node already, mount the disk that holds its parameters. Otherwise set it up with `reeve init`, name its parameters with `reeved --parameters FILE`, or try a cluster with `reeve dev up`."
 }
 
 // Find reads the first file that exists. If that one is unreadable or invalid, it fails with an *Error: falling back to a later file would make

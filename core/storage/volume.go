@@ -55,7 +55,7 @@ func (s *Storage) OpenVolume(want Volume, format bool) error {
 	content, err := os.ReadFile(s.Volume())
 	if errors.Is(err, fs.ErrNotExist) {
 		if !format {
-			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("%s is missing, though node %s is a member of cluster %s: restore the directory, or remove the node from its cluster and start with an empty system directory", filepath.Base(s.Volume()), want.NodeID, want.ClusterID)}
+			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("%s is missing, though node %s is a member of cluster %s: mount the disk that holds it, or restore the directory from a backup. Keep the system directory, without which the node's data is lost", filepath.Base(s.Volume()), want.NodeID, want.ClusterID)}
 		}
 		found, err := Content(s.Data)
 		if err != nil {

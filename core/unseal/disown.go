@@ -87,7 +87,8 @@ func (r *Room) wipe(ctx context.Context) error {
 	files := r.config.Storage
 	err := r.take(checkpoint.EraseKeys, func() error {
 		r.forget()
-		var problems []error
+		// It is no node any more, so its parameters, with another ticket, may make the next one.
+		problems := []error{r.config.Mark.Forget()}
 		for _, path := range append(recovery.Files(files.Recovery()), files.Configuration(), files.Configuration()+".unreadable", files.VolumeKey(), files.CUK(), files.Incarnation()) {
 			problems = append(problems, storage.Erase(path))
 		}

@@ -87,8 +87,13 @@ func (r *Room) makeConfiguration(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := consumed.Check(r.config.Parameters, ticket.GetTicketId()); err != nil {
-			return err
+		if !r.config.Again {
+			if err := consumed.Check(r.config.Parameters, ticket.GetTicketId()); err != nil {
+				return err
+			}
+			if err := r.config.Mark.Check(r.config.Parameters, ticket.GetTicketId()); err != nil {
+				return err
+			}
 		}
 		c, err := r.newConfiguration(ticket)
 		if err != nil {

@@ -340,7 +340,7 @@ func (r *Room) gone() error {
 		was = fmt.Sprintf("; it was at %s, so put that back into the parameters", r.configuration.Location)
 	}
 	return &storage.VolumeError{Data: r.config.Storage.Data, Problem: fmt.Sprintf(
-		"there is no volume at %s, though node %s of cluster %s has one%s: restore it, or remove the node from its cluster and start with an empty system directory; it is not made again",
+		"there is no volume at %s, though node %s of cluster %s has one%s: attach or mount the disk that holds it, or restore it from a backup. Keep the system directory, without which nothing opens the volume; it is not made again",
 		location, r.configuration.NodeID(), r.configuration.ClusterID, was)}
 }
 

@@ -34,6 +34,10 @@ type Config struct {
 	Storage *storage.Storage
 	// Parameters are those of the node.
 	Parameters *nodev1.Parameters
+	// Mark remembers beside the parameters that they made a node; nil: nothing does.
+	Mark *params.Mark
+	// Again lets parameters make a node that already made one.
+	Again bool
 }
 
 // Room is the node's volume and its keys.
@@ -86,6 +90,9 @@ func New(config Config) (*Room, error) {
 }
 
 func newRoom(config Config, parts parts) (*Room, error) {
+	if config.Mark == nil {
+		config.Mark = params.OpenMark("")
+	}
 	r := &Room{
 		config: config, parts: parts, wrapped: keys.NewStore(config.Storage.VolumeKey()), offers: make(chan *offer), failed: make(chan struct{}),
 		kind: parts.kind(""),
@@ -144,9 +151,12 @@ func (r *Room) look() error {
 	return nil
 }
 
-// fresh says whether there is nothing of a node in system/. A file that cannot be looked at is there.
-func (r *Room) fresh() bool {
-	for _, path := range []string{r.config.Storage.Configuration(), r.config.Storage.VolumeKey(), r.config.Storage.Recovery(), r.config.Storage.CUK()} {
+// fresh says whether there is nothing of a node in system/.
+func (r *Room) fresh() bool { return fresh(r.config.Storage.Layout) }
+
+func fresh(layout storage.Layout) bool {
+	for _, path := range []string{layout.Configuration(), layout.VolumeKey(), layout.Recovery(), layout.CUK()} {
+		// A file that cannot be looked at is there.
 		if there(path) {
 			return false
 		}

@@ -17,21 +17,25 @@ import (
 // finish is what follows once the volume is open: the node's files are made to say the same again, and the parameters are marked as used. The data key is the
 // one that has opened the volume; nil if it was open.
 func (r *Room) finish(ctx context.Context, from string, data *keys.Secret) error {
+	ticket := ""
+	if r.configuration.Registration != nil {
+		ticket = r.configuration.Registration.TicketID
+	}
 	if r.configuration.Phase.Before(seal.Member) {
 		err := r.take(checkpoint.ConsumeParameters, func() error {
 			consumed, err := r.parts.consumed()
 			if err != nil {
 				return err
 			}
-			ticket := ""
-			if r.configuration.Registration != nil {
-				ticket = r.configuration.Registration.TicketID
-			}
 			return consumed.Mark(r.config.Parameters, ticket, r.NodeID(), r.configuration.ClusterID)
 		})
 		if err != nil {
 			return err
 		}
+	}
+	if err := r.config.Mark.Keep(r.config.Parameters, ticket, r.NodeID(), r.configuration.ClusterID, paths(r.config.Storage.Layout, r.kind.Describe())...); err != nil {
+		// A directory of parameters may rightly be read-only.
+		r.config.Log.Warn("cannot remember beside the parameters that this machine has a node: if its disk is not mounted one day, nothing keeps them from making another node", "error", err)
 	}
 	if err := r.mend(ctx, data); err != nil {
 		r.config.Log.Error("the volume is open, and its keys are not kept as they should be", "error", err)

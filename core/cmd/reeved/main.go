@@ -17,6 +17,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/logfile"
 	"github.com/reeveproject/reeve/core/node"
+	"github.com/reeveproject/reeve/core/params"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -52,6 +53,7 @@ func leaveOn(wanted os.Signal, leave context.CancelCauseFunc) {
 
 func command() *cobra.Command {
 	var place place
+	var again bool
 	root := &cobra.Command{
 		Use:   "reeved [--parameters FILE]",
 		Short: "The core of a Reeve node",
@@ -76,7 +78,7 @@ func command() *cobra.Command {
 				return err
 			}
 			tell(log, found)
-			err = errors.Join(run(cmd.Context(), log, parameters), done())
+			err = errors.Join(run(cmd.Context(), log, found, again), done())
 			if err != nil && terminal != nil {
 				_, _ = fmt.Fprintln(terminal, "reeved: "+err.Error())
 			}
@@ -84,6 +86,7 @@ func command() *cobra.Command {
 		},
 	}
 	place.flags(root)
+	root.Flags().BoolVar(&again, "again", false, "let the parameters make a node once more, which gives up the one that they made before")
 	root.AddCommand(reap(), genesisCommand(), confineCommand())
 	return root
 }
@@ -128,12 +131,12 @@ func withoutDumps() error {
 }
 
 // run runs the node. Why it ended is in the log too, which is not always what is read by whoever started it.
-func run(ctx context.Context, log hclog.Logger, parameters *nodev1.Parameters) error {
+func run(ctx context.Context, log hclog.Logger, found *params.Found, again bool) error {
 	if err := withoutDumps(); err != nil {
 		return fmt.Errorf("core dumps cannot be turned off (RLIMIT_CORE), and one would hold the node's keys: %w", err)
 	}
-	err := node.Run(ctx, node.Config{Log: log, Parameters: parameters, Version: version})
-	if err != nil && parameters.GetLog().GetFile() != "" {
+	err := node.Run(ctx, node.Config{Log: log, Parameters: found.Parameters, ParametersFile: found.File, Again: again, Version: version})
+	if err != nil && found.Parameters.GetLog().GetFile() != "" {
 		log.Error("reeved ends", "error", err)
 	}
 	return err

@@ -147,7 +147,7 @@ func (i *image) Open(ctx context.Context, key *keys.Secret) error {
 		return err
 	}
 	if exists, err := i.exists(); err != nil || !exists {
-		return errors.Join(&volume.DamagedError{Location: i.Image, Problem: "it is missing: restore it, or remove the node from its cluster and start with an empty system directory"}, err)
+		return errors.Join(&volume.DamagedError{Location: i.Image, Problem: "it is missing: mount the disk that holds it, or restore it from a backup. Keep the system directory, without which nothing opens the image"}, err)
 	}
 	seen, err := i.look()
 	if err != nil {
