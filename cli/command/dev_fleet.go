@@ -160,6 +160,9 @@ func (f *fleet) start(ctx context.Context, directory *dev.Directory) error {
 	case !errors.Is(err, target.ErrNotRunning):
 		return fault.Wrap(fault.Failed, err, "cannot tell whether a node runs in "+shown, "")
 	}
+	if pid, held := target.Holder(directory.Path); held {
+		return fault.New(fault.Failed, fmt.Sprintf("reeved (process %d) holds %s and does not answer", pid, shown), "`"+f.c.advice(f.dir)+" dev down` stops it.")
+	}
 	daemon, err := directory.Start(f.c.beside("reeved"), f.options.detach, f.options.again)
 	if err != nil {
 		return errors.Join(err, directory.Lower())

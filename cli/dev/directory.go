@@ -226,6 +226,10 @@ func (d *Directory) makeRun() error {
 	if err := errors.Join(makeOwn(filepath.Dir(run)), makeOwn(run)); err != nil {
 		return err
 	}
+	if err := nameOwner(run, d.State); err != nil {
+		return err
+	}
+	collectRuns(filepath.Dir(run))
 	link := filepath.Join(d.State, "run")
 	if target, err := os.Readlink(link); err == nil && target == run {
 		return nil

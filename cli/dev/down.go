@@ -44,10 +44,6 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	ctx, cancel := context.WithTimeout(caller, timeout)
 	defer cancel()
 	node, err := holdNode(ctx, path)
-	// A reeved that has just been started holds its lock and does not listen yet.
-	for errors.Is(err, target.ErrNotRunning) && target.Held(path) && ctx.Err() == nil {
-		node, err = holdNode(ctx, path)
-	}
 	switch {
 	case errors.Is(err, target.ErrNotRunning):
 		down.Reaped, err = reap(ctx, path, reeved)
@@ -123,10 +119,15 @@ func stopFault(err error, path string) error {
 	return fault.Wrap(fault.Refused, err, "cannot stop the node in "+path, "Run reeve as the user whom it belongs to.")
 }
 
-// holdNode holds the process that serves the node's API in a directory.
+// holdNode holds the process that serves the node's API in a directory, or that has its lock and does not answer: its socket may be gone.
 func holdNode(ctx context.Context, path string) (*process, error) {
 	for {
 		conn, pid, err := target.DialLocal(ctx, path)
+		if errors.Is(err, target.ErrNotRunning) {
+			if holder, err := holdLocked(path); holder != nil || err != nil {
+				return holder, err
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -150,6 +151,31 @@ func holdNode(ctx context.Context, path string) (*process, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+}
+
+// holdLocked holds the process that has the lock of a directory; nil if none has.
+func holdLocked(path string) (*process, error) {
+	for {
+		pid, held := target.Holder(path)
+		switch {
+		case !held:
+			return nil, nil
+		case pid == 0:
+			return nil, fmt.Errorf("a reeved of another PID namespace has its lock (%s)", filepath.Join(path, "system", "lock"))
+		}
+		node, err := openProcess(pid)
+		if errors.Is(err, unix.ESRCH) {
+			continue // It ended in between.
+		}
+		if err != nil {
+			return nil, err
+		}
+		// That it still has the lock shows that the pidfd is of the process that had it before.
+		if again, _ := target.Holder(path); again == pid {
+			return node, nil
+		}
+		node.close()
 	}
 }
 

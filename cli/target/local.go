@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -51,23 +52,31 @@ const (
 	listenAgain = 20 * time.Millisecond
 )
 
-// Held reports whether a reeved holds a dev directory. The kernel's list of locks is asked: to try the lock would be in the way of one that starts.
+// Held reports whether a reeved holds a dev directory.
 func Held(dir string) bool {
+	_, held := Holder(dir)
+	return held
+}
+
+// Holder returns the reeved that holds a dev directory, and whether there is one. The process ID is 0 if it is not one of this PID namespace. The kernel's list of
+// locks is asked: to try the lock would be in the way of one that starts.
+func Holder(dir string) (pid int, held bool) {
 	var lock unix.Stat_t
 	if err := unix.Stat(filepath.Join(dir, "system", "lock"), &lock); err != nil {
-		return false
+		return 0, false
 	}
 	locks, err := os.ReadFile("/proc/locks")
 	if err != nil {
-		return false
+		return 0, false
 	}
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(lock.Dev), unix.Minor(lock.Dev), lock.Ino)
 	for line := range strings.Lines(string(locks)) {
 		if fields := strings.Fields(line); len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == file {
-			return true
+			pid, _ := strconv.Atoi(fields[4])
+			return max(pid, 0), true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // dialSocket connects to the socket of a node's own API. The process that listens is root's, the caller's or that of the owner of trusted, which

@@ -50,27 +50,33 @@ type Watch struct {
 	stop     chan struct{} // of one that is polled
 	number   int32
 	name     string // in the directory that is watched; empty: the file itself is watched
+	any      bool   // every name in the directory
 	signal   chan struct{}
 }
 
 // File watches what is written to a file that is there, under whatever name it will have.
 func (w *Watcher) File(path string) (*Watch, error) {
-	return w.add(path, "", unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
+	return w.add(path, "", false, unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
+}
+
+// Directory watches which files there are in a directory, and whether it is itself there.
+func (w *Watcher) Directory(path string) (*Watch, error) {
+	return w.add(path, "", true, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_ONLYDIR)
 }
 
 // Name watches what is written to the file that has this path, and which file that is. The directory must be there.
 func (w *Watcher) Name(path string) (*Watch, error) {
-	return w.add(filepath.Dir(path), filepath.Base(path), unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	return w.add(filepath.Dir(path), filepath.Base(path), false, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
 }
 
 // Closed reports whether somebody who had the file open for writing has closed it.
 func (o *Watch) Closed() bool { return o.closed.Load() }
 
-func (w *Watcher) add(path, name string, changes uint32) (*Watch, error) {
+func (w *Watcher) add(path, name string, any bool, changes uint32) (*Watch, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	signal := make(chan struct{}, 1)
-	watch := &Watch{Changed: signal, of: w, instance: w.instance, name: name, signal: signal}
+	watch := &Watch{Changed: signal, of: w, instance: w.instance, name: name, any: any, signal: signal}
 	var err error
 	if watch.instance == nil {
 		watch.instance, err = newInstance()
@@ -187,7 +193,7 @@ func (w *Watcher) wake(in *instance, changes []byte, all bool) {
 		// If there were too many changes, the kernel does not say which.
 		all = all || mask&unix.IN_Q_OVERFLOW != 0
 		for watch := range in.watches[number] {
-			if watch.name == name {
+			if watch.any || watch.name == name {
 				if mask&unix.IN_CLOSE_WRITE != 0 {
 					watch.closed.Store(true)
 				}

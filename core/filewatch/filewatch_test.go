@@ -2,7 +2,9 @@ package filewatch
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -192,5 +194,37 @@ func TestThereIsNoInstance(t *testing.T) {
 	receive(watch)
 	watch.Stop()
 	watch.Stop()
+	w.Wait()
+}
+
+// Whatever comes to a directory or leaves it wakes who watches it, and so does its own end.
+func TestDirectory(t *testing.T) {
+	var w Watcher
+	dir := filepath.Join(t.TempDir(), "d")
+	file, below := filepath.Join(dir, "file"), filepath.Join(dir, "below")
+	for _, change := range []func() error{
+		func() error { return os.Mkdir(below, 0o700) },
+		func() error { return os.WriteFile(file, nil, 0o600) },
+		func() error { return os.Rename(file, filepath.Join(below, "file")) },
+		func() error { return os.RemoveAll(below) },
+		func() error { return os.Rename(dir, dir+".moved") },
+		func() error { return os.Remove(dir) },
+	} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		watch := open(t, w.Directory, dir)
+		if watch.Polled != nil {
+			t.Fatal(watch.Polled)
+		}
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		receive(watch)
+		watch.Stop()
+	}
+	if _, err := w.Directory(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
 	w.Wait()
 }

@@ -112,6 +112,7 @@ func (n *node) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.socket.Close()) }()
+	defer run(n.keepRun)()
 	defer func() { n.unlocked(errStopping) }()
 	for first := true; ; first = false {
 		if removed := n.room.Disowned(); removed != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,13 @@ import (
 const socketMode = 0o600
 
 // Socket is the node's local socket. It exists as long as the core runs. Servers take turns on it; a client that connects while no server runs waits for the next one.
-type Socket struct{ listener *net.UnixListener }
+type Socket struct {
+	path string
+
+	mu       sync.Mutex
+	listener *net.UnixListener
+	turns    map[*turn]struct{}
+}
 
 // Listen makes the local socket at a path of at most 107 bytes. A socket that an earlier core left there is replaced: the lock on the node's directories
 // says that it is gone. It is an error if anything else is there, which is left alone.
@@ -29,6 +36,14 @@ func Listen(path string) (*Socket, error) {
 		return nil, fmt.Errorf("nodeapi: the path of the node's socket, %s, is %d bytes long, and the kernel takes %d: choose a shorter run directory",
 			path, len(path), limits.SocketPath)
 	}
+	listener, err := listenAt(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{path: path, listener: listener, turns: make(map[*turn]struct{})}, nil
+}
+
+func listenAt(path string) (*net.UnixListener, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -58,11 +73,40 @@ func Listen(path string) (*Socket, error) {
 	if err := os.Chmod(path, socketMode); err != nil {
 		return nil, errors.Join(fmt.Errorf("nodeapi: the node's socket: %w", err), listener.Close())
 	}
-	return &Socket{listener.(*net.UnixListener)}, nil
+	return listener.(*net.UnixListener), nil
+}
+
+// Mend makes the socket again if somebody removed it, and reports whether it did. Its directory must exist. A server that runs goes on with the new one, and with
+// the connections that it has.
+func (s *Socket) Mend() (mended bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := os.Lstat(s.path); !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	fresh, err := listenAt(s.path)
+	if err != nil {
+		return false, err
+	}
+	former := s.listener
+	s.listener = fresh
+	// The name is the new socket's.
+	former.SetUnlinkOnClose(false)
+	problems := []error{former.Close()}
+	for turn := range s.turns {
+		listener, err := copyOf(fresh)
+		if err == nil {
+			err = turn.renew(listener)
+		}
+		problems = append(problems, err)
+	}
+	return true, errors.Join(problems...)
 }
 
 // Close removes the socket. Servers of it that still run go on with the connections that they have.
 func (s *Socket) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err := s.listener.Close(); err != nil {
 		return fmt.Errorf("nodeapi: the node's socket: %w", err)
 	}
@@ -71,7 +115,19 @@ func (s *Socket) Close() error {
 
 // serve returns the socket as one server has it, who may close it.
 func (s *Socket) serve() (net.Listener, error) {
-	file, err := s.listener.File()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listener, err := copyOf(s.listener)
+	if err != nil {
+		return nil, err
+	}
+	t := &turn{socket: s, listener: listener}
+	s.turns[t] = struct{}{}
+	return t, nil
+}
+
+func copyOf(socket *net.UnixListener) (net.Listener, error) {
+	file, err := socket.File()
 	if err != nil {
 		return nil, fmt.Errorf("nodeapi: the node's socket: %w", err)
 	}
@@ -80,6 +136,64 @@ func (s *Socket) serve() (net.Listener, error) {
 		return nil, fmt.Errorf("nodeapi: the node's socket: %w", err)
 	}
 	return listener, nil
+}
+
+// turn is the socket as one server has it. It outlives the file.
+type turn struct {
+	socket *Socket
+
+	mu       sync.Mutex
+	listener net.Listener
+	closed   bool
+}
+
+// Accept implements net.Listener.
+func (t *turn) Accept() (net.Conn, error) {
+	for {
+		t.mu.Lock()
+		listener := t.listener
+		t.mu.Unlock()
+		conn, err := listener.Accept()
+		if err == nil {
+			return conn, nil
+		}
+		t.mu.Lock()
+		renewed := t.listener != listener && !t.closed
+		t.mu.Unlock()
+		if !renewed {
+			return nil, err
+		}
+	}
+}
+
+// renew goes on with another listener.
+func (t *turn) renew(listener net.Listener) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return listener.Close()
+	}
+	former := t.listener
+	t.listener = listener
+	return former.Close()
+}
+
+// Close implements net.Listener.
+func (t *turn) Close() error {
+	t.socket.mu.Lock()
+	delete(t.socket.turns, t)
+	t.socket.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	return t.listener.Close()
+}
+
+// Addr implements net.Listener.
+func (t *turn) Addr() net.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.listener.Addr()
 }
 
 // listen listens for TCP.

@@ -230,3 +230,54 @@ func TestAPanicStaysInItsCall(t *testing.T) {
 		t.Errorf("after a panic: %v", err)
 	}
 }
+
+// A socket that somebody removed is made again, and the server that runs serves it. Calls that are on their way go on.
+func TestTheSocketIsMended(t *testing.T) {
+	a := serve(t)
+	if mended, err := a.shared.Mend(); mended || err != nil {
+		t.Errorf("it was there: %t, %v", mended, err)
+	}
+	dial := func() nodev1.NodeServiceClient {
+		t.Helper()
+		conn, err := grpc.NewClient("unix:"+a.socket, grpc.WithTransportCredentials(peercred.Credentials(nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return nodev1.NewNodeServiceClient(conn)
+	}
+	before, err := dial().WatchStatus(a.context(), &nodev1.WatchStatusRequest{})
+	if err == nil {
+		_, err = before.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := os.Remove(a.socket); err != nil {
+			t.Fatal(err)
+		}
+		if mended, err := a.shared.Mend(); !mended || err != nil {
+			t.Fatalf("%t, %v", mended, err)
+		}
+		if info, err := os.Lstat(a.socket); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+			t.Errorf("%v, %v", info, err)
+		}
+		if _, err := dial().GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
+			t.Errorf("on the new socket: %v", err)
+		}
+	}
+	a.stop()
+	// The next server has the new one.
+	a.run()
+	if _, err := dial().GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
+		t.Error(err)
+	}
+	a.stop()
+	if err := a.shared.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(a.socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there after the end: %v", err)
+	}
+}

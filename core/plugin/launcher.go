@@ -175,6 +175,15 @@ func (l *Launcher) runDirectories() []directory {
 	return []directory{{l.runDir, true}, {l.pluginDir(), true}, {l.instancesDir(), false}, {l.hostDir(), true}, {l.accessDir(), true}}
 }
 
+// MakeRunDirectories makes the directories of instances below run/ where somebody removed them, and returns their paths.
+func (l *Launcher) MakeRunDirectories() ([]string, error) {
+	var paths []string
+	for _, d := range l.runDirectories() {
+		paths = append(paths, d.path)
+	}
+	return paths, l.makeDirectories(l.runDirectories())
+}
+
 func (l *Launcher) dataDirectories() []directory {
 	return []directory{{l.dataDir, true}, {filepath.Join(l.dataDir, "roles"), true}, {filepath.Join(l.dataDir, "logs"), false}}
 }

@@ -34,6 +34,16 @@ var ErrStopping = errors.New("roles: the core of this node is stopping")
 //
 // With dryRun it says what it would do and changes nothing. A *NotDesiredError names the roles that there are; ErrStopping comes while Run ends.
 func (r *Reconciler) Restart(ctx context.Context, role string, dryRun bool) (instanceID string, err error) {
+	return r.restart(ctx, role, dryRun, "by an operator")
+}
+
+// Replace is Restart for the core itself. why follows "is restarted" and says what for.
+func (r *Reconciler) Replace(ctx context.Context, role, why string) error {
+	_, err := r.restart(ctx, role, false, why)
+	return err
+}
+
+func (r *Reconciler) restart(ctx context.Context, role string, dryRun bool, why string) (instanceID string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("roles: restart %s: %w", role, err)
 	}
@@ -49,8 +59,8 @@ func (r *Reconciler) Restart(ctx context.Context, role string, dryRun bool) (ins
 	if a.history.clear() {
 		r.replan()
 	}
-	a.record(info, eventRestarted, instanceID, "is restarted by an operator")
-	a.log.Info("restarted by an operator", "instance", instanceID)
+	a.record(info, eventRestarted, instanceID, "is restarted "+why)
+	a.log.Info("restarted", "instance", instanceID, "why", why)
 	a.orders.Update(func(o order) order { return order{n: o.n + 1} })
 	return instanceID, nil
 }

@@ -26,7 +26,8 @@ func (e *InUseError) Error() string {
 // Storage holds a node's directories for this core.
 type Storage struct {
 	Layout
-	locks []*os.File
+	// system and run are the open and locked lock files.
+	system, run *os.File
 	// data is the open and locked data directory; nil while it is released.
 	data *os.File
 }
@@ -45,14 +46,20 @@ func Open(layout Layout) (*Storage, error) {
 	s := &Storage{Layout: layout}
 	// Each directory has its own lock. So a second core is refused whichever of them its parameters name by mistake.
 	take := []func() error{
-		func() error { return s.take(layout.System, 0o700) },
+		func() (err error) {
+			s.system, err = take(layout.System, 0o700)
+			return err
+		},
 		func() error {
 			if err := makeDirectories(layout.Data, shared()); err != nil {
 				return err
 			}
 			return s.holdData()
 		},
-		func() error { return s.take(layout.Run, shared()) },
+		func() (err error) {
+			s.run, err = take(layout.Run, shared())
+			return err
+		},
 		func() error { return chmod(layout.System, 0o700) },
 		func() error { return chmod(layout.Data, shared()) },
 		func() error { return chmod(layout.Run, shared()) },
@@ -89,16 +96,37 @@ func MakeDirectory(path string, mode os.FileMode) error {
 }
 
 // take makes a directory and locks it by a file in it.
-func (s *Storage) take(path string, mode os.FileMode) error {
+func take(path string, mode os.FileMode) (*os.File, error) {
 	if err := makeDirectories(path, mode); err != nil {
-		return err
+		return nil, err
 	}
 	file, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return fmt.Errorf("storage: %w", err)
+		return nil, fmt.Errorf("storage: %w", err)
 	}
-	s.locks = append(s.locks, file)
-	return lock(file)
+	if err := lock(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// MendRun makes run/ and its lock again if somebody removed them, and reports whether it did. The locks of system/ and data/ keep another core away
+// meanwhile.
+func (s *Storage) MendRun() (mended bool, err error) {
+	held, err := s.run.Stat()
+	if err != nil {
+		return false, fmt.Errorf("storage: %w", err)
+	}
+	if now, err := os.Lstat(s.run.Name()); err == nil && os.SameFile(now, held) {
+		return false, nil
+	}
+	fresh, err := take(s.Run, shared())
+	if err != nil {
+		return false, err
+	}
+	former := s.run
+	s.run = fresh
+	return true, errors.Join(chmod(s.Run, shared()), former.Close())
 }
 
 func lock(file *os.File) error {
@@ -210,8 +238,10 @@ func searchable(path string) error {
 // Close releases the directories.
 func (s *Storage) Close() error {
 	problems := []error{s.releaseData()}
-	for _, lock := range s.locks {
-		problems = append(problems, lock.Close())
+	for _, lock := range []*os.File{s.system, s.run} {
+		if lock != nil {
+			problems = append(problems, lock.Close())
+		}
 	}
 	return errors.Join(problems...)
 }

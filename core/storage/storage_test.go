@@ -276,3 +276,35 @@ func TestHoldData(t *testing.T) {
 	}
 	held(true)
 }
+
+// Whoever removes run/ has neither the core nor the next one without it, and no second core starts meanwhile.
+func TestRunIsMended(t *testing.T) {
+	l := layout(t)
+	s := open(t, l)
+	if mended, err := s.MendRun(); mended || err != nil {
+		t.Errorf("it was there: %t, %v", mended, err)
+	}
+	if err := os.RemoveAll(l.Run); err != nil {
+		t.Fatal(err)
+	}
+	if mended, err := s.MendRun(); !mended || err != nil {
+		t.Errorf("%t, %v", mended, err)
+	}
+	want := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		want = 0o711
+	}
+	if info, err := os.Stat(l.Run); err != nil || info.Mode().Perm() != want {
+		t.Errorf("%v, %v", info, err)
+	}
+	other := layout(t)
+	other.Run = l.Run
+	var inUse *storage.InUseError
+	if _, err := storage.Open(other); !errors.As(err, &inUse) || inUse.Lock != filepath.Join(l.Run, "lock") {
+		t.Errorf("a core on the directory that was made again: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, l)
+}
