@@ -5,8 +5,10 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,7 +180,8 @@ func TestKilledWithRolesLeft(t *testing.T) {
 	}
 }
 
-// TestMachineRestarted takes away what does not outlive the machine's run time: the processes and the run directory.
+// TestMachineRestarted takes away what does not outlive the machine's run time: the processes and the run directory. Then the node comes up at another place, since
+// somebody has moved its directory, and a copy of that is refused.
 func TestMachineRestarted(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
@@ -194,7 +197,22 @@ func TestMachineRestarted(t *testing.T) {
 		}
 		// There is nothing to stop, which is no error.
 		c.MustReeve(t, "dev", "down")
+		former := c.Directory
+		c.Directory += "-moved"
+		if err := os.Rename(former, c.Directory); err != nil {
+			t.Fatal(err)
+		}
 		after := c.Up(t)
+		if hosts, err := os.ReadFile(c.Path("hosts")); err != nil || !strings.Contains(string(hosts), after.Node.ID) {
+			t.Errorf("the hosts file at the new place: %q, %v", hosts, err)
+		}
+		if output, err := exec.Command("cp", "-a", c.Directory, former).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		if copied := c.StartAlone(t, "dev", "down", "--dir", former).Wait(t, patience); copied.Code != 4 || !strings.Contains(copied.Stderr, former+" is a copy of the dev directory "+c.Directory) {
+			t.Errorf("of a copy: %s", copied)
+		}
+		c.AwaitUp(t, patience, devcluster.DefaultRoles...)
 		if after.Node.ID != before.Node.ID || after.Cluster.ID != before.Cluster.ID {
 			t.Errorf("it is node %s of cluster %s, want %s of %s", after.Node.ID, after.Cluster.ID, before.Node.ID, before.Cluster.ID)
 		}

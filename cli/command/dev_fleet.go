@@ -102,6 +102,9 @@ func (f *fleet) up(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := f.tellMove(ctx); err != nil {
+		return err
+	}
 	if err := f.untilUp(ctx, f.nodes); err != nil {
 		return err
 	}

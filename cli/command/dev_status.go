@@ -64,6 +64,9 @@ list" what the cluster sees.`,
 				return err
 			}
 			first, err := dev.Find(dir)
+			if fault.CodeOf(err) == fault.Refused {
+				return err
+			}
 			if err != nil {
 				return fault.Wrap(fault.NotFound, err, "there is no dev directory "+dir, "Run `reeve dev up --dir "+dir+"` to make a cluster there.")
 			}

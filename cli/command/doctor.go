@@ -61,6 +61,8 @@ func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
 		switch {
 		case err == nil:
 			return doctor.Places{Data: directory.Parameters.GetDirectories().GetData(), Run: directory.Parameters.GetDirectories().GetRun()}, nil
+		case fault.CodeOf(err) == fault.Refused:
+			return doctor.Places{}, err
 		case !errors.Is(err, fs.ErrNotExist):
 			return doctor.Places{}, fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+dir, "Correct them, or name others with --parameters.")
 		}

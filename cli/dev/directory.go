@@ -58,7 +58,7 @@ func (d *Directory) Roles() []string {
 	return roles
 }
 
-// Find returns the dev directory at a path. The error is fs.ErrNotExist if there is none.
+// Find returns the dev directory at a path. The error is fs.ErrNotExist if there is none, and a fault if it is a copy of another one.
 func Find(path string) (*Directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -66,6 +66,9 @@ func Find(path string) (*Directory, error) {
 	}
 	state, err := filepath.EvalSymlinks(path)
 	if err != nil {
+		return nil, err
+	}
+	if err := target.CheckCopy(state); err != nil {
 		return nil, err
 	}
 	d := &Directory{Path: path, State: state, Number: numberOf(state)}
@@ -114,6 +117,9 @@ func makeFault(err error, path string) error {
 
 func (d *Directory) fill(plan Plan, places Places) error {
 	if err := d.readNetwork(); err != nil {
+		return err
+	}
+	if err := d.settle(); err != nil {
 		return err
 	}
 	parameters, err := setup.ReadParameters(d.ParametersFile())

@@ -108,7 +108,15 @@ func WouldDown(ctx context.Context, path string) (output.Down, error) {
 	return down, nil
 }
 
+func isFault(err error) bool {
+	var known *fault.Error
+	return errors.As(err, &known)
+}
+
 func holdFault(err error, path string) error {
+	if isFault(err) {
+		return err
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return fault.Wrap(fault.Refused, err, "the node in "+path+" belongs to another user", "Run reeve as that user, or as root.")
 	}
@@ -243,8 +251,15 @@ func reapable(path string) (*Directory, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if isFault(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+path, "")
+	}
+	if former, _ := target.Former(directory.State); former != "" {
+		// It was moved, and nothing of it has run here.
+		return nil, nil
 	}
 	if _, err := os.Stat(directory.Parameters.GetDirectories().GetRun()); errors.Is(err, fs.ErrNotExist) {
 		// It goes with the run time of the machine, and so did the roles.

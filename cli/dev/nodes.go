@@ -49,6 +49,9 @@ func (d *Directory) Others() ([]*Directory, error) {
 			continue
 		}
 		other, err := Find(path)
+		if isFault(err) {
+			return nil, err
+		}
 		if err != nil {
 			return nil, fault.Wrap(fault.Failed, err, fmt.Sprintf("cannot read the parameters of node %d in %s", number, d.Path), "")
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/cli/target"
 )
 
 // Places are the directories of the host in which parts of dev directories are kept.
@@ -134,16 +135,16 @@ func chooseState(path string, places Places) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
-	if target, err := os.Readlink(path); err == nil {
+	if link, err := os.Readlink(path); err == nil {
 		// The directory itself may be gone while the link is still there.
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(path), link)
 		}
-		if filepath.Dir(target) == places.State {
+		if filepath.Dir(link) == places.State {
 			if err := makeOwn(places.State); err != nil {
 				return "", err
 			}
-			if err := makeOwn(target); err != nil {
+			if err := makeOwn(link); err != nil {
 				return "", err
 			}
 		}
@@ -200,7 +201,7 @@ func checkContent(path string) error {
 	}
 	for _, entry := range entries {
 		switch entry.Name() {
-		case "owner.key", RecoveryKey, parametersName, parametersName + setup.MarkSuffix, "lost+found", logName, hostsName, networkName, "system", "data", "run", nodesName:
+		case "owner.key", RecoveryKey, parametersName, parametersName + setup.MarkSuffix, "lost+found", target.PlaceName, movedName, logName, hostsName, networkName, "system", "data", "run", nodesName:
 		default:
 			if strings.HasPrefix(entry.Name(), ".") {
 				continue // A draft of one of them.

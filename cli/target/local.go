@@ -82,6 +82,11 @@ func Holder(dir string) (pid int, held bool) {
 // dialSocket connects to the socket of a node's own API. The process that listens is root's, the caller's or that of the owner of trusted, which
 // is a directory; empty: the one that holds the socket.
 func dialSocket(ctx context.Context, path, trusted string) (net.Conn, int, error) {
+	if trusted != "" {
+		if err := checkPlace(trusted); err != nil {
+			return nil, 0, err
+		}
+	}
 	// D/run is a link, because D itself may be too long for the path of a socket.
 	run, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,6 +176,9 @@ func newLocalClient(path, trusted string, options ...grpc.DialOption) (*grpc.Cli
 }
 
 func localFault(err error, w way) error {
+	if fault.CodeOf(err) == fault.Refused {
+		return err
+	}
 	if w.dir == "" {
 		return socketFault(err, w.local())
 	}

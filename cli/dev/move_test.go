@@ -1,0 +1,114 @@
+package dev_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/target"
+)
+
+// A directory that was moved is the same cluster at another place, whatever is at the former one.
+func TestMovedDirectory(t *testing.T) {
+	root, plan, places := makePlan(t)
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	first, err := dev.Make(a, plan, places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := first.MakeNode(2, "a ticket", "", places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(a, b); err != nil {
+		t.Fatal(err)
+	}
+	// Another cluster is at the former place.
+	other, err := dev.Make(a, plan, places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := target.DialLocal(t.Context(), b); err != target.ErrNotRunning {
+		t.Errorf("the run directory is that of the former place: %v", err)
+	}
+	moved, err := dev.Make(b, plan, places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := moved.Parameters.String()
+	if strings.Contains(text, a+"/") || !strings.Contains(text, b+"/system") || !strings.Contains(text, b+"/hosts") {
+		t.Errorf("%s", text)
+	}
+	if run := moved.Parameters.GetDirectories().GetRun(); run == other.Parameters.GetDirectories().GetRun() || filepath.Dir(run) != places.Run {
+		t.Errorf("its run directory is %s", run)
+	}
+	if moved.Parameters.GetBootstrap().String() != first.Parameters.GetBootstrap().String() {
+		t.Error("it is another cluster")
+	}
+	others, err := moved.Others()
+	if err != nil || len(others) != 1 {
+		t.Fatalf("%v, %v", others, err)
+	}
+	text = others[0].Parameters.String()
+	if strings.Contains(text, a+"/") || strings.Contains(text, node.Parameters.GetDirectories().GetRun()) || !strings.Contains(text, b+"/nodes/2/ticket") {
+		t.Errorf("%s", text)
+	}
+	if configuration := others[0].Parameters.GetRegister().GetRoles(); !strings.Contains(configuration[2].GetConfiguration(), b+"/nodes/2/hosts") {
+		t.Errorf("%v", configuration)
+	}
+	if was, err := moved.Moved(); err != nil || len(was) != 1 || was[0] != a {
+		t.Errorf("%v, %v", was, err)
+	}
+	if err := moved.Told(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := dev.Make(b, plan, places)
+	if err != nil || again.Parameters.String() != moved.Parameters.String() {
+		t.Errorf("%v", err)
+	}
+	if was, err := again.Moved(); err != nil || len(was) > 0 {
+		t.Errorf("%v, %v", was, err)
+	}
+}
+
+// A copy of a directory is refused by every command, before it does anything to the original.
+func TestCopiedDirectory(t *testing.T) {
+	root, plan, places := makePlan(t)
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	if _, err := dev.Make(a, plan, places); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := exec.Command("cp", "-a", a, b).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	before, err := os.ReadFile(filepath.Join(b, "reeved.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func() error{
+		"up":     func() error { _, err := dev.Make(b, plan, places); return err },
+		"find":   func() error { _, err := dev.Find(b); return err },
+		"down":   func() error { _, err := dev.Down(t.Context(), b, "/nowhere/reeved", 0); return err },
+		"leave":  func() error { _, err := dev.Leave(t.Context(), b, false); return err },
+		"status": func() error { _, err := target.Open(t.Context(), target.Options{Dir: b}); return err },
+	} {
+		err := call()
+		if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), b+" is a copy of the dev directory "+a) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after, err := os.ReadFile(filepath.Join(b, "reeved.yaml")); err != nil || string(after) != string(before) {
+		t.Errorf("it was changed: %v", err)
+	}
+	// The original is gone: this is what is left of it, as where it was moved to another file system.
+	if err := os.RemoveAll(a); err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := dev.Make(b, plan, places); err != nil || !strings.Contains(moved.Parameters.String(), b+"/system") {
+		t.Errorf("%v", err)
+	}
+}
