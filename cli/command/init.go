@@ -73,6 +73,9 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 					return err
 				}
 			}
+			if err := setup.CheckPassable(plan.State, plan.Run); err != nil {
+				return err
+			}
 			// The command line's own --owner-key: to init it is the key of the owner-to-be.
 			plan.OwnerKeyFile = c.options.OwnerKeyFile
 			if err := c.setUp(plan); err != nil || !again || plan.DryRun {

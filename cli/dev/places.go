@@ -89,7 +89,7 @@ func privateMode() fs.FileMode {
 
 // makeOwn makes a directory, and those above it, and checks that it is the caller's: in /tmp it could be another one's trap.
 func makeOwn(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := setup.MakeParents(path); err != nil {
 		return err
 	}
 	if err := os.Mkdir(path, privateMode()); err == nil {
@@ -132,7 +132,7 @@ func searchable(path string) (bool, error) {
 
 // chooseState makes the directory for path if there is none, and returns where it really is.
 func chooseState(path string, places Places) (string, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := setup.MakeParents(path); err != nil {
 		return "", err
 	}
 	if link, err := os.Readlink(path); err == nil {

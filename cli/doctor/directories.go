@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/reeveproject/reeve/cli/output"
 )
@@ -12,6 +13,11 @@ func (d Directory) found() string {
 		return d.Path
 	}
 	return d.Path + " (at " + d.At + ")"
+}
+
+// barred says through which directories roles cannot pass.
+func (d Directory) barred() string {
+	return "not every user can pass through " + strings.Join(d.Barriers, ", ")
 }
 
 func (f Facts) data() output.Check {
@@ -31,9 +37,9 @@ func (f Facts) data() output.Check {
 		return bad(d.Writable.Error(), "the node has nowhere to keep its data", "Make the directory and give it to the user of reeved.")
 	case d.NoExec:
 		return bad(d.At+" is mounted noexec", "plugins are kept there and cannot be executed", "Mount it without noexec, or name another data directory.")
-	case f.UID == 0 && !d.Searchable:
-		return bad("only its owner can pass through "+d.Barrier, "roles have user IDs of their own and cannot reach their directories",
-			"Name a data directory that every user can reach, such as one below /var/lib, or `chmod o+x "+d.Barrier+"`.")
+	case f.UID == 0 && len(d.Barriers) > 0:
+		return bad(d.barred(), "roles have user IDs of their own and cannot reach their directories",
+			"Name a data directory that every user can reach, such as one below /var/lib, or `chmod o+x "+strings.Join(d.Barriers, " ")+"`.")
 	}
 	return check
 }
@@ -90,9 +96,9 @@ func (f Facts) run() output.Check {
 			found = d.Writable.Error()
 		}
 		return bad(found, "the node has nowhere to keep its sockets", "Make the directory and give it to the user of reeved.")
-	case f.UID == 0 && !d.Searchable:
-		return bad("only its owner can pass through "+d.Barrier, "roles have user IDs of their own and cannot reach their sockets",
-			"Name a run directory that every user can reach, such as /run/reeve.")
+	case f.UID == 0 && len(d.Barriers) > 0:
+		return bad(d.barred(), "roles have user IDs of their own and cannot reach their sockets",
+			"Name a run directory that every user can reach, such as /run/reeve, or `chmod o+x "+strings.Join(d.Barriers, " ")+"`.")
 	case d.Filesystem != "tmpfs" && d.Filesystem != "ramfs":
 		check.Level = warning
 		check.Consequence = "sockets and records of instances are on a disk and are left there when the machine boots"

@@ -27,9 +27,9 @@ func sound() doctor.Facts {
 		TPM:       doctor.TPM{Version: "2"},
 		OpenFiles: 524288, Systemd: true,
 		Data: doctor.Directory{
-			Path: "/var/lib/reeve/data", At: "/var/lib", Searchable: true, Filesystem: "ext4", FreeBytes: 50 << 30, FreeFiles: 1 << 20, Files: 1 << 22,
+			Path: "/var/lib/reeve/data", At: "/var/lib", Filesystem: "ext4", FreeBytes: 50 << 30, FreeFiles: 1 << 20, Files: 1 << 22,
 		},
-		Run: doctor.Directory{Path: "/run/reeve", At: "/run", Searchable: true, Filesystem: "tmpfs", FreeBytes: 1 << 30},
+		Run: doctor.Directory{Path: "/run/reeve", At: "/run", Filesystem: "tmpfs", FreeBytes: 1 << 30},
 	}
 }
 
@@ -96,7 +96,7 @@ func TestJudge(t *testing.T) {
 		{"a data directory that is read-only", func(f *doctor.Facts) { f.Data.ReadOnly = true }, "data-directory", "missing", "nowhere to keep its data", true},
 		{"the data directory of another", func(f *doctor.Facts) { f.Data.Writable = broken }, "data-directory", "missing", "nowhere to keep its data", true},
 		{"a data directory without executables", func(f *doctor.Facts) { f.Data.NoExec = true }, "data-directory", "missing", "cannot be executed", true},
-		{"a data directory in a private one", func(f *doctor.Facts) { f.Data.Searchable, f.Data.Barrier = false, "/root" }, "data-directory", "missing", "cannot reach", true},
+		{"a data directory in a private one", func(f *doctor.Facts) { f.Data.Barriers = []string{"/root", "/root/a"} }, "data-directory", "missing", "cannot reach", true},
 		{"little room", func(f *doctor.Facts) { f.Data.FreeBytes = 1 << 30 }, "data-space", "warning", "before it reaches its quota", false},
 		{"no room", func(f *doctor.Facts) { f.Data.FreeBytes = 1 << 20 }, "data-space", "missing", "do not fit", true},
 		{"few inodes", func(f *doctor.Facts) { f.Data.FreeFiles = 5000 }, "data-inodes", "warning", "run out of inodes", false},
@@ -106,7 +106,7 @@ func TestJudge(t *testing.T) {
 		{"the longest run directory", func(f *doctor.Facts) { f.Run.Path = "/" + strings.Repeat("x", 47) }, "run-directory", "ok", "", false},
 		{"a run directory on a disk", func(f *doctor.Facts) { f.Run.Filesystem = "ext4" }, "run-directory", "warning", "left there when the machine boots", false},
 		{"the run directory of another", func(f *doctor.Facts) { f.Run.Writable = broken }, "run-directory", "missing", "its sockets", true},
-		{"a run directory in a private one", func(f *doctor.Facts) { f.Run.Searchable, f.Run.Barrier = false, "/root" }, "run-directory", "missing", "cannot reach their sockets", true},
+		{"a run directory in a private one", func(f *doctor.Facts) { f.Run.Barriers = []string{"/root"} }, "run-directory", "missing", "cannot reach their sockets", true},
 		{"no run directory", func(f *doctor.Facts) { f.Run.Err = broken }, "run-directory", "missing", "its sockets", true},
 		{"few open files", func(f *doctor.Facts) { f.OpenFiles = 1024 }, "open-files", "warning", "file descriptors", false},
 		{"no time service", func(f *doctor.Facts) { f.Clock = broken }, "clock", "warning", "certificates", false},
@@ -167,7 +167,7 @@ func TestIsolation(t *testing.T) {
 // TestOrdinaryUserNeedsNoSearchableDirectories holds that the roles of an ordinary user, who are all that user, go where it goes.
 func TestOrdinaryUserNeedsNoSearchableDirectories(t *testing.T) {
 	facts := sound()
-	facts.UID, facts.Data.Searchable, facts.Run.Searchable = 1000, false, false
+	facts.UID, facts.Data.Barriers, facts.Run.Barriers = 1000, []string{"/root"}, []string{"/root"}
 	if document := doctor.Judge(facts); !document.Runnable {
 		t.Errorf("%+v", document)
 	}
@@ -192,7 +192,7 @@ func TestProbe(t *testing.T) {
 	if facts.PIDFD != nil || facts.Kernel == "" || facts.OpenFiles == 0 || facts.NoNewPrivileges != nil || facts.UID != os.Geteuid() {
 		t.Errorf("%+v", facts)
 	}
-	if facts.Data.At != root || facts.Data.Err != nil || facts.Data.Writable != nil || !facts.Data.Searchable || facts.Data.FreeBytes == 0 {
+	if facts.Data.At != root || facts.Data.Err != nil || facts.Data.Writable != nil || len(facts.Data.Barriers) > 0 || facts.Data.FreeBytes == 0 {
 		t.Errorf("the data directory is %+v", facts.Data)
 	}
 	if facts.Run.Path != places.Run || facts.Run.At != root {
@@ -208,7 +208,7 @@ func TestProbe(t *testing.T) {
 		if err := os.Chmod(root, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if facts := doctor.Probe(places); facts.Data.Searchable || facts.Data.Barrier != root {
+		if facts := doctor.Probe(places); !slices.Equal(facts.Data.Barriers, []string{root}) {
 			t.Errorf("a private directory is %+v", facts.Data)
 		}
 	}

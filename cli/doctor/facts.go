@@ -66,9 +66,8 @@ type Directory struct {
 	Err error
 	// Writable: the process can write there.
 	Writable error
-	// Searchable says that every user can pass through it and all that are above it; Barrier is the first that bars the way.
-	Searchable bool
-	Barrier    string
+	// Barriers are the directories above it through which not every user can pass.
+	Barriers []string
 	// Filesystem is its kind, such as "ext4" or "tmpfs".
 	Filesystem string
 	// FreeBytes and FreeFiles are what an ordinary process may still use. Files is how many there can be; 0: the file system does not count them.

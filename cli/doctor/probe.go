@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/cli/setup"
 )
 
 // Probe looks at the machine, and at the places where a node has, or will have, its directories.
@@ -324,7 +326,7 @@ func probeDirectory(path string) Directory {
 	d.FreeFiles, d.Files = found.Ffree, found.Files
 	d.ReadOnly, d.NoExec = found.Flags&unix.ST_RDONLY != 0, found.Flags&unix.ST_NOEXEC != 0
 	d.Writable = writable(d.At)
-	d.Searchable, d.Barrier = searchable(d.At)
+	d.Barriers = setup.Barriers(d.Path)
 	d.Fscrypt = probeFscrypt(d.At)
 	return d
 }
@@ -352,24 +354,6 @@ func nearest(path string) (string, error) {
 		}
 		path = filepath.Dir(path)
 	}
-}
-
-func searchable(path string) (all bool, barrier string) {
-	var above []string
-	for at := path; ; at = filepath.Dir(at) {
-		above = append(above, at)
-		if at == "/" {
-			break
-		}
-	}
-	slices.Reverse(above)
-	for _, directory := range above {
-		info, err := os.Stat(directory)
-		if err != nil || info.Mode().Perm()&0o001 == 0 {
-			return false, directory
-		}
-	}
-	return true, ""
 }
 
 // probeFscrypt asks for the encryption policy of a directory. That it has none says that it could have one.

@@ -5,8 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/cli/fault"
 )
 
 // CreateOnly makes a file with its content in one step and on disk, and reports that it did, or leaves one that is there as it is.
@@ -46,7 +50,7 @@ func CreateOnly(path string, content []byte, mode fs.FileMode) (made bool, err e
 
 // makeDirectory makes a directory, and those above it, and reports whether it did. One that is there keeps its mode.
 func makeDirectory(path string, mode fs.FileMode) (made bool, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := MakeParents(path); err != nil {
 		return false, err
 	}
 	switch err := os.Mkdir(path, mode); {
@@ -64,4 +68,56 @@ func makeDirectory(path string, mode fs.FileMode) (made bool, err error) {
 		return false, &fs.PathError{Op: "mkdir", Path: path, Err: errors.New("is not a directory")}
 	}
 	return false, nil
+}
+
+// MakeParents makes the directories above a path. Everybody may pass through those that it makes, whatever the umask is.
+func MakeParents(path string) error {
+	parent := filepath.Dir(path)
+	if _, err := os.Stat(parent); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err := makeDirectory(parent, 0o755)
+	return err
+}
+
+// Barriers returns the directories above some paths through which only some users can pass, sorted. A parent that does not exist is none: it will be made passable.
+func Barriers(paths ...string) []string {
+	var found []string
+	for _, path := range paths {
+		ways := []string{path}
+		for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
+			// Whoever follows a link passes through the parents of its target too.
+			if real, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
+				ways = append(ways, filepath.Join(real, "x"))
+				break
+			}
+		}
+		for _, way := range ways {
+			for at := filepath.Dir(way); ; at = filepath.Dir(at) {
+				// Everybody may follow a link itself.
+				info, err := os.Lstat(at)
+				if err == nil && info.Mode().Perm()&0o001 == 0 && !slices.Contains(found, at) {
+					found = append(found, at)
+				}
+				if at == filepath.Dir(at) {
+					break
+				}
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// CheckPassable refuses places that the roles of root's node cannot reach, since they have user IDs of their own. It names all that is in their way.
+func CheckPassable(state, run string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	closed := Barriers(filepath.Join(state, "data"), run)
+	if len(closed) == 0 {
+		return nil
+	}
+	return fault.New(fault.Refused, "roles have user IDs of their own and cannot pass through "+strings.Join(closed, ", "),
+		"Run `chmod o+x "+strings.Join(closed, " ")+"`, or give other places with --state and --run.")
 }

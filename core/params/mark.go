@@ -196,7 +196,7 @@ func (m *Mark) Keep(parameters *nodev1.Parameters, ticketID, nodeID, clusterID s
 		return nil
 	}
 	if m.path == firmwareMark {
-		if err := storage.MakeDirectory(filepath.Dir(m.path), 0o755); err != nil {
+		if err := storage.MakeDirectories(filepath.Dir(m.path), 0o755); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +53,7 @@ func Open(layout Layout) (*Storage, error) {
 			return err
 		},
 		func() error {
-			if err := makeDirectories(layout.Data, shared()); err != nil {
+			if err := MakeDirectories(layout.Data, shared()); err != nil {
 				return err
 			}
 			return s.holdData()
@@ -65,7 +67,7 @@ func Open(layout Layout) (*Storage, error) {
 		func() error { return chmod(layout.Run, shared()) },
 	}
 	if os.Geteuid() == 0 {
-		take = append(take, func() error { return searchable(layout.Data) }, func() error { return searchable(layout.Run) })
+		take = append(take, func() error { return searchable(layout.Data, layout.Run) })
 	}
 	for _, step := range take {
 		if err := step(); err != nil {
@@ -75,16 +77,23 @@ func Open(layout Layout) (*Storage, error) {
 	return s, nil
 }
 
-// makeDirectories makes a directory durably, with its parents.
-func makeDirectories(path string, mode os.FileMode) error {
-	// Others pass through the parents, so they are less private.
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("storage: %w", err)
+// MakeDirectories is MakeDirectory with the parents, through which everybody may pass.
+func MakeDirectories(path string, mode os.FileMode) error {
+	if err := makeParents(filepath.Dir(path)); err != nil {
+		return err
 	}
 	return MakeDirectory(path, mode)
 }
 
-// MakeDirectory makes a directory durably, unless it exists. Its parent must exist.
+// makeParents makes directories that others pass through, so they are less private than what is in them.
+func makeParents(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return MakeDirectories(path, 0o755)
+}
+
+// MakeDirectory makes a directory durably with exactly this mode, unless it exists. Its parent must exist.
 func MakeDirectory(path string, mode os.FileMode) error {
 	switch err := os.Mkdir(path, mode); {
 	case errors.Is(err, fs.ErrExist):
@@ -92,12 +101,16 @@ func MakeDirectory(path string, mode os.FileMode) error {
 	case err != nil:
 		return fmt.Errorf("storage: %w", err)
 	}
+	// The umask does not decide who passes through.
+	if err := chmod(path, mode); err != nil {
+		return err
+	}
 	return SyncDirectory(filepath.Dir(filepath.Clean(path)))
 }
 
 // take makes a directory and locks it by a file in it.
 func take(path string, mode os.FileMode) (*os.File, error) {
-	if err := makeDirectories(path, mode); err != nil {
+	if err := MakeDirectories(path, mode); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -210,29 +223,48 @@ func (s *Storage) releaseData() error {
 	return nil
 }
 
-// UnsearchableError says that roles cannot reach a directory of the node.
+// UnsearchableError says that roles cannot reach directories of the node.
 type UnsearchableError struct {
-	// Path is the node's directory, Parent the directory on the way that is closed to them.
-	Path, Parent string
+	// Parents are the directories on the way that are closed to them, those of all the node's directories.
+	Parents []string
 }
 
 func (e *UnsearchableError) Error() string {
-	return fmt.Sprintf("storage: roles have their own user IDs and cannot pass through %s to %s: run `chmod o+x %s`, or put the directory elsewhere", e.Parent, e.Path, e.Parent)
+	all := strings.Join(e.Parents, " ")
+	return fmt.Sprintf("storage: roles have their own user IDs and cannot pass through %s to the node's directories: run `chmod o+x %s`, or put the directories elsewhere",
+		strings.Join(e.Parents, ", "), all)
 }
 
-func searchable(path string) error {
-	for parent := filepath.Dir(path); ; parent = filepath.Dir(parent) {
-		info, err := os.Stat(parent)
+// searchable fails with *UnsearchableError unless every user can pass through all parents of some directories.
+func searchable(paths ...string) error {
+	var closed []string
+	for _, path := range paths {
+		// Whoever follows a link passes through its parents and through those of its target.
+		real, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			return fmt.Errorf("storage: %w", err)
 		}
-		if info.Mode().Perm()&0o001 == 0 {
-			return &UnsearchableError{Path: path, Parent: parent}
-		}
-		if parent == filepath.Dir(parent) {
-			return nil
+		for _, way := range []string{path, real} {
+			for parent := filepath.Dir(way); ; parent = filepath.Dir(parent) {
+				// Everybody may follow a link itself.
+				info, err := os.Lstat(parent)
+				if err != nil {
+					return fmt.Errorf("storage: %w", err)
+				}
+				if info.Mode().Perm()&0o001 == 0 && !slices.Contains(closed, parent) {
+					closed = append(closed, parent)
+				}
+				if parent == filepath.Dir(parent) {
+					break
+				}
+			}
 		}
 	}
+	if len(closed) == 0 {
+		return nil
+	}
+	slices.Sort(closed)
+	return &UnsearchableError{Parents: closed}
 }
 
 // Close releases the directories.

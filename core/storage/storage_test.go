@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/reeveproject/reeve/core/inorder"
@@ -89,14 +91,45 @@ func TestParents(t *testing.T) {
 		return
 	}
 	closed := layout(t)
-	closed.Data = filepath.Join(filepath.Dir(closed.Data), "closed", "data")
-	if err := os.Mkdir(filepath.Dir(closed.Data), 0o700); err != nil {
+	dir := filepath.Dir(closed.Data)
+	closed.Data, closed.Run = filepath.Join(dir, "closed", "more", "data"), filepath.Join(dir, "link", "run")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(closed.Data), 0o700), os.MkdirAll(filepath.Join(dir, "aside", "there"), 0o700),
+		os.Chmod(filepath.Join(dir, "aside", "there"), 0o711), os.Symlink("aside/there", filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
+	// All are named at once, also on the way that a link leads.
 	_, err := storage.Open(closed)
 	var unsearchable *storage.UnsearchableError
-	if !errors.As(err, &unsearchable) || unsearchable.Parent != filepath.Dir(closed.Data) {
+	want := []string{filepath.Join(dir, "aside"), filepath.Join(dir, "closed"), filepath.Join(dir, "closed", "more")}
+	if !errors.As(err, &unsearchable) || !slices.Equal(unsearchable.Parents, want) || !strings.Contains(err.Error(), "chmod o+x "+strings.Join(want, " ")) {
 		t.Errorf("roles cannot pass: %v", err)
+	}
+}
+
+// Whatever the umask is, roles pass through what the core makes, and nobody writes there.
+func TestUmask(t *testing.T) {
+	for _, mask := range []int{0o077, 0o002, 0} {
+		l := layout(t)
+		above := filepath.Join(filepath.Dir(l.System), "a", "b")
+		l = storage.Layout{System: filepath.Join(above, "system"), Data: filepath.Join(above, "data"), Run: filepath.Join(above, "r", "run")}
+		before := syscall.Umask(mask)
+		s, err := storage.Open(l)
+		syscall.Umask(before)
+		if err != nil {
+			t.Fatalf("%03o: %v", mask, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		shared := os.FileMode(0o700)
+		if os.Geteuid() == 0 {
+			shared = 0o711
+		}
+		for path, want := range map[string]os.FileMode{filepath.Dir(above): 0o755, above: 0o755, filepath.Dir(l.Run): 0o755, l.System: 0o700, l.Data: shared, l.Run: shared} {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+				t.Errorf("%03o: %s: %v, %v, want %v", mask, path, info.Mode(), err, want)
+			}
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (r uidRange) inUse() (bool, error) {
 // reserveRange returns the range of an owner, and reserves one if it has none, or another than the one that is wanted: former is then what it had before.
 // The file is locked meanwhile, by a file beside it since it is replaced as a whole.
 func reserveRange(path, owner string, wanted *nodev1.UserRange) (reserved uidRange, former []uidRange, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+	if err := storage.MakeDirectories(filepath.Dir(path), 0o711); err != nil {
 		return uidRange{}, nil, err
 	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
