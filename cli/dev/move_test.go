@@ -112,3 +112,17 @@ func TestCopiedDirectory(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A file system that is new has a directory lost+found.
+func TestNewFileSystem(t *testing.T) {
+	root, plan, places := makePlan(t)
+	path := filepath.Join(root, "d")
+	if err := os.MkdirAll(filepath.Join(path, "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := dev.Make(path, plan, places); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

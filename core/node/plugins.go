@@ -79,7 +79,7 @@ func (p *plugins) close() error {
 	if p == nil {
 		return nil
 	}
-	return errors.Join(p.store.Close(), p.groups.Close())
+	return errors.Join(p.store.Close(), p.groups.Close(), p.users.Close())
 }
 
 func (p *plugins) isolation() clusterv1.Isolation {

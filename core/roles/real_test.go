@@ -69,6 +69,10 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 	if err != nil {
 		return nil, err
 	}
+	// The next core of the same test, which is in the same process, takes it.
+	if err := users.Close(); err != nil {
+		return nil, err
+	}
 	launcher, err := plugin.NewLauncher(plugin.Config{
 		Log: log, Store: store, Users: users,
 		RunDir: filepath.Join(dir, "run"), DataDir: data, NodeID: "reeve-" + filepath.Base(dir), CoreStart: time.Now(),

@@ -42,9 +42,12 @@ func FuzzFiles(f *testing.F) {
 		case 2:
 			var file rangesFile
 			if err = storage.ReadJSON(path, formatVersion, &file); err == nil && len(file.Ranges) < 4 {
-				if free, err := freeRange(file.Ranges, dir); err == nil && (free.Start < firstUID || uint64(free.Start)+rangeSize > 1<<31) {
+				all := reservations{path: path, list: file.Ranges, held: make([]bool, len(file.Ranges))}
+				free, lock, err := all.free(dir)
+				if err == nil && (free.Start < firstUID || uint64(free.Start)+rangeSize > 1<<31) {
 					t.Fatalf("the range %+v is not one to give away", free)
 				}
+				_ = lock.Close()
 			}
 		}
 		if err != nil && !strings.Contains(err.Error(), path) {

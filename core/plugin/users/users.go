@@ -23,7 +23,9 @@ type Users struct {
 	ids uidRange
 	// former are the ranges that the node had before: an earlier core may have left processes there.
 	former []uidRange
-	path   string
+	// lock holds ids for this core; nil if they are shared.
+	lock *os.File
+	path string
 
 	mu       sync.Mutex
 	assigned assignmentsFile
@@ -41,7 +43,8 @@ type assignmentsFile struct {
 
 // Reserve returns the user IDs for the roles of the node whose data directory is owner, which must exist. As root it reserves a
 // range of 1024 IDs in rangesFile, which all nodes of the host share (by convention /var/lib/reeve/uid-ranges); the same owner always
-// gets the same range, and the range of an owner whose directory is gone is given to another only once no process uses it. Which role has which
+// gets the same range. A core holds its range by a lock until Close: while it does, the range is nobody else's, also if the owner's directory cannot be seen from another mount
+// namespace. The range of an owner whose directory is gone is given to another only once no core holds it and no process uses it. Which role has which
 // ID is kept in assignmentsFile, on the volume. As an ordinary user it touches no file.
 //
 // wanted is the range that the node is to have; nil: 1024 that nobody has. A *RangeError says that another node, or an account of the host, has an
@@ -62,20 +65,30 @@ func Reserve(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange
 			return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 		}
 	}
-	ids, former, err := reserveRange(rangesFile, real, wanted)
+	ids, lock, former, err := reserveRange(rangesFile, real, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
 	_ = storage.RemoveDrafts(assignmentsFile) // a draft that stays only takes room
-	users := &Users{own: true, ids: ids, former: former, path: assignmentsFile}
+	users := &Users{own: true, ids: ids, former: former, lock: lock, path: assignmentsFile}
 	users.assigned.Version = formatVersion
 	if err := storage.ReadJSON(assignmentsFile, formatVersion, &users.assigned); err != nil {
-		return nil, fmt.Errorf("plugin: user IDs of roles: %w", err)
+		return nil, errors.Join(fmt.Errorf("plugin: user IDs of roles: %w", err), users.Close())
 	}
 	if users.assigned.Roles == nil {
 		users.assigned.Roles = make(map[string]uint32)
 	}
 	return users, nil
+}
+
+// Close lets go of the range. It stays the owner's, and is nobody else's while a process uses it.
+func (u *Users) Close() error {
+	if u == nil || u.lock == nil {
+		return nil
+	}
+	lock := u.lock
+	u.lock = nil
+	return lock.Close()
 }
 
 // Shared reports whether all roles run under the core's user ID and so are not protected from each other.

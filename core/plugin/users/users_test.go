@@ -1,6 +1,7 @@
 package users
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // hostRanges is the host's own ranges file, so that the tests of several packages and the nodes of the host never share a user ID.
@@ -35,7 +37,16 @@ func reserve(t *testing.T, file, dir, name string) *Users {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = users.Close() })
 	return users
+}
+
+// end lets go of a range, as a core does that ends.
+func end(t *testing.T, users *Users) {
+	t.Helper()
+	if err := users.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func uidOf(t *testing.T, users *Users, role string) uint32 {
@@ -55,6 +66,7 @@ func TestUsersAreKept(t *testing.T) {
 	if one == two || one < 1879048192 || uidOf(t, b, "one")-one < 1024 && one-uidOf(t, b, "one") < 1024 {
 		t.Errorf("users %d, %d, and %d of another node", one, two, uidOf(t, b, "one"))
 	}
+	end(t, a)
 	again := reserve(t, file, dir, "a")
 	if uidOf(t, again, "two") != two || uidOf(t, again, "one") != one {
 		t.Error("a role has another user than before")
@@ -79,6 +91,7 @@ func TestRangesOfGoneOwnersAreReused(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "gone")); err != nil {
 		t.Fatal(err)
 	}
+	end(t, gone)
 	early := reserve(t, file, dir, "early")
 	if uidOf(t, early, "one") == uid {
 		t.Error("a range was given away while a process used it")
@@ -88,6 +101,52 @@ func TestRangesOfGoneOwnersAreReused(t *testing.T) {
 	late := reserve(t, file, dir, "late")
 	if got := uidOf(t, late, "one"); got == uidOf(t, early, "one") || got == uidOf(t, kept, "one") {
 		t.Errorf("user %d belongs to two nodes", got)
+	}
+}
+
+// A node whose directory others do not see has its range as long as its core runs, and so has each of two nodes whose directories have the same path, in mount
+// namespaces of their own.
+func TestRangeOfACoreThatRuns(t *testing.T) {
+	t.Parallel()
+	file, dir := ranges(t)
+	hidden := reserve(t, file, dir, "node")
+	if err := os.Rename(filepath.Join(dir, "node"), filepath.Join(dir, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	other, same := reserve(t, file, dir, "other"), reserve(t, file, dir, "node")
+	all := map[uint32]bool{uidOf(t, hidden, "one"): true, uidOf(t, other, "one"): true, uidOf(t, same, "one"): true}
+	if len(all) != 3 {
+		t.Errorf("two nodes that run have the same users: %v", all)
+	}
+	var taken *RangeError
+	chosen := &nodev1.UserRange{First: uidOf(t, hidden, "one"), Count: 16}
+	if _, err := Reserve(file, filepath.Join(dir, "other", "uids.json"), filepath.Join(dir, "other"), chosen); !errors.As(err, &taken) {
+		t.Errorf("a range was chosen that a core holds: %v", err)
+	}
+	// With their cores, the nodes that nobody sees lose their ranges, and each of the others keeps its own.
+	kept := uidOf(t, other, "one")
+	end(t, hidden)
+	end(t, same)
+	end(t, other)
+	if err := os.RemoveAll(filepath.Join(dir, "node")); err != nil {
+		t.Fatal(err)
+	}
+	next := reserve(t, file, dir, "next")
+	if uid := uidOf(t, next, "one"); uid == kept {
+		t.Errorf("user %d belongs to two nodes", uid)
+	}
+	if uid := uidOf(t, reserve(t, file, dir, "other"), "one"); uid != kept {
+		t.Errorf("user %d, and before %d", uid, kept)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := filepath.Join(dir, "node"); strings.Contains(string(content), owner+`"`) {
+		t.Errorf("a row of a node that is gone is left: %s", content)
+	}
+	if locks, err := os.ReadDir(file + ".locks"); err != nil || len(locks) > 2 {
+		t.Errorf("%v, %v", locks, err)
 	}
 }
 
@@ -122,7 +181,7 @@ func TestRangesAreReservedOneAtATime(t *testing.T) {
 func TestRangesFileIsNotGuessedAt(t *testing.T) {
 	t.Parallel()
 	file, dir := ranges(t)
-	reserve(t, file, dir, "a")
+	end(t, reserve(t, file, dir, "a"))
 	for _, content := range []string{"", "{", `{"version":2,"ranges":[]}`} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
