@@ -199,7 +199,7 @@ func (t *Target) dialNode(address, id string) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: probeTimeout}),
 		grpc.WithChainUnaryInterceptor(adviseUnary(t.nodeAdvice)),
 		grpc.WithChainStreamInterceptor(adviseStream(t.nodeAdvice), t.untilRenewal),
-		receiveLimit())
+		receiveLimit(), direct())
 }
 
 // nodeAdvice is what to do about what a node answers. Of one that is away the context of the cluster says nothing.

@@ -102,7 +102,7 @@ func (t *Target) dialRole(ctx context.Context, role, nodeID string, addresses ..
 		grpc.WithResolvers(resolved(addresses)),
 		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.role(role, nodeID, proof))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: probeTimeout}),
-		receiveLimit())
+		receiveLimit(), direct())
 	if err != nil {
 		return nil, fault.Wrap(fault.Failed, err, "no connection to the role "+role+" can be made", "")
 	}

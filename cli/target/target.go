@@ -129,6 +129,9 @@ func receiveLimit() grpc.DialOption {
 	return grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message))
 }
 
+// direct has a connection go where its address says. A proxy that the environment names for websites (HTTPS_PROXY) does not lead to a cluster.
+func direct() grpc.DialOption { return grpc.WithNoProxy() }
+
 // Close closes all connections, and keeps in the context where its cluster is now.
 func (t *Target) Close() error {
 	var problems []error
@@ -269,6 +272,7 @@ func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (
 		grpc.WithTransportCredentials(credentials.NewTLS(trust.curator())),
 		grpc.WithChainStreamInterceptor(adviseStream(advice), t.untilRenewal),
 		receiveLimit(),
+		direct(),
 	}
 	if t.known == nil {
 		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice), again))
