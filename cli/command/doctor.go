@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/setup"
 	"github.com/reeveproject/reeve/cli/target"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 func (c *commands) doctor() *cobra.Command {
@@ -60,7 +61,7 @@ func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
 		directory, err := dev.Find(dir)
 		switch {
 		case err == nil:
-			return doctor.Places{Data: directory.Parameters.GetDirectories().GetData(), Run: directory.Parameters.GetDirectories().GetRun()}, nil
+			return placesOf(directory.Parameters), nil
 		case fault.CodeOf(err) == fault.Refused:
 			return doctor.Places{}, err
 		case !errors.Is(err, fs.ErrNotExist):
@@ -88,7 +89,11 @@ func parameterPlaces(file string) (doctor.Places, error) {
 	if err != nil {
 		return doctor.Places{}, fault.FileOr(fault.Usage, err, "cannot read the parameters", "Give the file that reeved reads with --parameters.")
 	}
-	return doctor.Places{Data: parameters.GetDirectories().GetData(), Run: parameters.GetDirectories().GetRun()}, nil
+	return placesOf(parameters), nil
+}
+
+func placesOf(parameters *nodev1.Parameters) doctor.Places {
+	return doctor.Places{Data: parameters.GetDirectories().GetData(), Run: parameters.GetDirectories().GetRun(), Network: parameters.GetNetwork()}
 }
 
 func isDir(path string) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/cli/keyfile"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/proto/address"
 	"github.com/reeveproject/reeve/proto/ticket"
 )
 
@@ -90,9 +91,10 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 	flags.StringVar(&join, "join", "", "register with the cluster whose ticket is in this file; - is the standard input")
 	flags.StringSliceVar(&plan.Asks, "role", nil, "ask for this `ROLE`, with --join; may be repeated")
 	flags.StringArrayVar(&labels, "label", nil, "ask for a label `KEY=VALUE`, with --join; may be repeated")
-	flags.StringVar(&plan.Address, "address", "", "the IP address by which others reach this machine (default: the one by which it speaks to the world)")
-	flags.StringVar(&plan.CuratorListen, "curator-listen", "", "host:port on which the cluster API is served; 0.0.0.0 or [::] for every address that the node has at the time (default port 7443 of the address)")
-	flags.StringVar(&plan.APIListen, "api-listen", "", "host:port on which the node's own API is served (default port 7444 of the address)")
+	flags.StringVar(&plan.Address, "address", "", "the IP address by which others reach this machine, for good (default: the addresses that it has at the time)")
+	flags.StringSliceVar(&plan.Interfaces, "interface", nil, "of which interfaces these addresses are, `NAME` or network; may be repeated (default: those of the default route)")
+	flags.StringVar(&plan.CuratorListen, "curator-listen", "", "host:port on which the cluster API is served; no host: on all addresses (default port 7443 of --address, or of all)")
+	flags.StringVar(&plan.APIListen, "api-listen", "", "host:port on which the node's own API is served; no host: on all addresses (default port 7444 of --address, or of all)")
 	flags.StringVar(&plan.MetricsListen, "metrics-listen", "", "host:port on which metrics are served to everybody who reaches it (default: nowhere)")
 	flags.StringVar(&plan.HostsFile, "hosts-file", "", "give the node the role hostsfile, for this file, such as /etc/hosts")
 	flags.StringVar(&plan.LogFile, "log-file", "", "write the log of reeved to this file (default: its standard error, which is the journal)")
@@ -132,6 +134,16 @@ func (c *commands) setUp(plan setup.Plan) error {
 	document := output.Setup{
 		DryRun: plan.DryRun, File: plan.File, Parameters: parameters, OwnerKeyFile: plan.OwnerKeyFile, OwnerKeyMade: result.OwnerKeyMade,
 		Made: result.Made, Continues: result.Continues, Text: string(result.Document),
+		Address: plan.Address,
+	}
+	for _, a := range result.Addresses {
+		if document.Address == "" && a.Reason == "" {
+			document.Address = a.Addr().String()
+		}
+		if a.Addr().IsLoopback() || a.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		document.Addresses = append(document.Addresses, output.MachineAddress{Address: a.Addr().String(), Interface: a.Interface, Reason: a.Reason})
 	}
 	if owner := result.Parameters.GetBootstrap().GetOwnerPublicKey(); len(owner) > 0 {
 		document.OwnerPublicKey = keyfile.Text(owner)
@@ -139,10 +151,35 @@ func (c *commands) setUp(plan setup.Plan) error {
 	if err := c.print(document); err != nil {
 		return err
 	}
+	if line := c.ofAddresses(plan, result); line != "" {
+		c.say(line)
+	}
 	if !plan.DryRun {
 		c.say(c.afterInit(plan, result))
 	}
 	return nil
+}
+
+// ofAddresses says by which address others reach the node, where that is not a matter of course; empty: it is.
+func (c *commands) ofAddresses(plan setup.Plan, result *setup.Result) string {
+	if plan.Address != "" {
+		return ""
+	}
+	chosen := address.Chosen(result.Addresses)
+	var choices []string
+	for _, a := range result.Addresses {
+		// That a machine has IPv6 besides is no choice.
+		if a.Choice && a.Addr().Is4() == result.Addresses[0].Addr().Is4() {
+			choices = append(choices, a.Addr().String()+" of "+a.Interface)
+		}
+	}
+	switch {
+	case len(chosen) == 0:
+		return "\nThis machine has no address now by which others could reach it. The node waits for one; `" + c.Name + " doctor` lists those that there are, and --interface or --address takes one of them."
+	case len(choices) > 1:
+		return "\nOthers reach this machine at " + chosen[0] + ", the first of " + strings.Join(choices, ", ") + ". If that is not right, name another with --interface or --address."
+	}
+	return ""
 }
 
 // afterInit is what the operator does next.

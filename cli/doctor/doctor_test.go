@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/reeveproject/reeve/cli/doctor"
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/proto/address"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +32,8 @@ func sound() doctor.Facts {
 		Data: doctor.Directory{
 			Path: "/var/lib/reeve/data", At: "/var/lib", Filesystem: "ext4", FreeBytes: 50 << 30, FreeFiles: 1 << 20, Files: 1 << 22,
 		},
-		Run: doctor.Directory{Path: "/run/reeve", At: "/run", Filesystem: "tmpfs", FreeBytes: 1 << 30},
+		Run:       doctor.Directory{Path: "/run/reeve", At: "/run", Filesystem: "tmpfs", FreeBytes: 1 << 30},
+		Addresses: []address.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24"), Interface: "eth0"}},
 	}
 }
 
@@ -109,6 +113,10 @@ func TestJudge(t *testing.T) {
 		{"a run directory in a private one", func(f *doctor.Facts) { f.Run.Barriers = []string{"/root"} }, "run-directory", "missing", "cannot reach their sockets", true},
 		{"no run directory", func(f *doctor.Facts) { f.Run.Err = broken }, "run-directory", "missing", "its sockets", true},
 		{"few open files", func(f *doctor.Facts) { f.OpenFiles = 1024 }, "open-files", "warning", "file descriptors", false},
+		{"no address", func(f *doctor.Facts) { f.Addresses = nil }, "addresses", "warning", "cannot reach this one", false},
+		{"no list of addresses", func(f *doctor.Facts) { f.AddressesErr = broken }, "addresses", "warning", "cannot be said", false},
+		{"an address of no interface", func(f *doctor.Facts) { f.Network = &nodev1.Network{Addresses: []string{"192.0.2.11"}} }, "addresses", "warning", "192.0.2.11, which is none", false},
+		{"an address that is named", func(f *doctor.Facts) { f.Network = &nodev1.Network{Addresses: []string{"192.0.2.10"}} }, "addresses", "ok", "", false},
 		{"no time service", func(f *doctor.Facts) { f.Clock = broken }, "clock", "warning", "certificates", false},
 		{"no systemd", func(f *doctor.Facts) { f.Systemd = false }, "systemd", "warning", "started with the machine", false},
 	}
@@ -241,5 +249,17 @@ func TestProbeMeasuresTheFileSystem(t *testing.T) {
 	found := doctor.Probe(doctor.Places{Data: "/dev/shm/reeve", Run: "/dev/shm/reeve"}).Data
 	if found.Filesystem != "tmpfs" || found.Fscrypt == nil || found.NoExec != (shm.Flags&unix.ST_NOEXEC != 0) {
 		t.Errorf("%+v", found)
+	}
+}
+
+// What is chosen is said, and of each other address why it is not.
+func TestAddresses(t *testing.T) {
+	facts := sound()
+	facts.Addresses = append(facts.Addresses,
+		address.Address{Prefix: netip.MustParsePrefix("172.17.0.1/16"), Interface: "docker0", Reason: "its interface has no carrier"},
+		address.Address{Prefix: netip.MustParsePrefix("127.0.0.1/8"), Interface: "lo", Reason: "only this machine reaches it"})
+	const want = "192.0.2.10 (eth0); not 172.17.0.1 (docker0: its interface has no carrier)"
+	if check := find(t, doctor.Judge(facts), "addresses"); check.Found != want || check.Level != "ok" {
+		t.Errorf("%+v, want %q", check, want)
 	}
 }

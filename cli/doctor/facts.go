@@ -1,9 +1,16 @@
 package doctor
 
+import (
+	"github.com/reeveproject/reeve/proto/address"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
 // Places are the directories of a node. They need not exist.
 type Places struct {
 	// Data is where the volume is, or will be. Run holds sockets.
 	Data, Run string
+	// Network is how the node is reached, as its parameters say it; nil: they say nothing, or are not there.
+	Network *nodev1.Network
 }
 
 // Facts are what was found on a machine. Errors say why something cannot be read; nil: it can.
@@ -35,6 +42,10 @@ type Facts struct {
 	Systemd bool
 	Data    Directory
 	Run     Directory
+	// Addresses are those of the machine, the chosen ones first; AddressesErr is why they are not known. Network is that of Places.
+	Addresses    []address.Address
+	AddressesErr error
+	Network      *nodev1.Network
 }
 
 // Cgroups are the control groups of the machine.

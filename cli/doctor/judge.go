@@ -59,7 +59,7 @@ func Judge(f Facts) output.Doctor {
 		present("cryptsetup", f.Cryptsetup, "is there", false,
 			"volumes cannot be encrypted with luks", "Install it (`apt-get install cryptsetup-bin`)."),
 		f.image(),
-		f.data(), f.space(), f.inodes(), f.run(), f.openFiles(),
+		f.data(), f.space(), f.inodes(), f.run(), f.openFiles(), f.addresses(),
 		warn(present("clock", f.Clock, "synchronised", false,
 			"certificates of this machine and of others may seem to have ended, or not to have begun",
 			"Run a time service, such as chrony or systemd-timesyncd.")),

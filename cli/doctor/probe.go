@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/proto/address"
 )
 
 // Probe looks at the machine, and at the places where a node has, or will have, its directories.
@@ -37,7 +38,9 @@ func Probe(places Places) Facts {
 		Systemd:         isDirectory("/run/systemd/system"),
 		Data:            probeDirectory(places.Data),
 		Run:             probeDirectory(places.Run),
+		Network:         places.Network,
 	}
+	f.Addresses, f.AddressesErr = address.Here(places.Network.GetInterfaces())
 	f.Kernel = release()
 	f.DMCrypt, f.Loop = probeDMCrypt(f.Kernel), probeLoop(f.Kernel)
 	return f

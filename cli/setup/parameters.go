@@ -45,6 +45,8 @@ type Node struct {
 	Labels map[string]string
 	// Addresses are those of the node; none: those of its interfaces, followed as they change.
 	Addresses []string
+	// Interfaces are those of which the addresses are, where none are named: names and networks; none: those of default routes.
+	Interfaces []string
 	// APIListen is host:port of the node's own API; empty: on the local socket only.
 	APIListen string
 	// CuratorListen is host:port of the cluster API.
@@ -87,7 +89,7 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 	parameters := &nodev1.Parameters{
 		Version:     "reeve.node.v1",
 		Directories: &nodev1.Directories{System: n.System, Data: n.Data, Run: n.Run},
-		Network:     &nodev1.Network{Addresses: n.Addresses, ApiListen: n.APIListen},
+		Network:     &nodev1.Network{Addresses: n.Addresses, Interfaces: n.Interfaces, ApiListen: n.APIListen},
 		Volume:      volume,
 		Seal:        n.Seal,
 		Plugins:     plugins,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/keyfile"
+	"github.com/reeveproject/reeve/proto/address"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -44,9 +45,11 @@ type Plan struct {
 	OwnerKeyFile string
 	// OwnerKey is the owner's public key. Nil: OwnerKeyFile is given.
 	OwnerKey ed25519.PublicKey
-	// Address is how other machines reach this one. Empty: the address from which it speaks to the rest of the world.
+	// Address is how other machines reach this one, also when it has other addresses. Empty: those that the machine has at the time, of Interfaces.
 	Address string
-	// CuratorListen and APIListen are host:port of the cluster API and of the node's own; empty: ports 7443 and 7444 of Address.
+	// Interfaces are names of interfaces and networks; none: the interfaces by which default routes leave.
+	Interfaces []string
+	// CuratorListen and APIListen are host:port of the cluster API and of the node's own; empty: ports 7443 and 7444 of Address, or of all addresses.
 	CuratorListen, APIListen string
 	// MetricsListen, LogFile and HostsFile are those of Node.
 	MetricsListen, LogFile, HostsFile string
@@ -78,6 +81,8 @@ type Result struct {
 	OwnerKeyMade bool
 	// Made is the files and directories that were not there before, in the order in which they were made.
 	Made []string
+	// Addresses are those of the machine: first those by which others reach it, unless the plan names one, then the others with the reasons.
+	Addresses []address.Address
 	// Continues says that State is that of a node which has a cluster already: it goes on as that node, and reads nothing of the owner and the
 	// first roles.
 	Continues bool
@@ -103,6 +108,9 @@ func Make(plan Plan) (*Result, error) {
 	result.Continues = err == nil
 	// Everything that can be wrong is found before anything is made.
 	if _, err := plan.node().Parameters(); err != nil {
+		return nil, err
+	}
+	if err := plan.takeAddress(result); err != nil {
 		return nil, err
 	}
 	if err := plan.takeOwner(result); err != nil {
@@ -145,6 +153,9 @@ func (p Plan) complete() (Plan, error) {
 		return p, fault.New(fault.Usage, fmt.Sprintf("the run directory %s is longer than %d bytes", p.Run, maxRun), "Give a shorter one with --run.")
 	}
 	if p.Address != "" {
+		if len(p.Interfaces) > 0 {
+			return p, fault.New(fault.Usage, "--address and --interface both say how others reach this machine", "Give one of them.")
+		}
 		if address, err := netip.ParseAddr(p.Address); err != nil || address.IsUnspecified() || address.Zone() != "" {
 			return p, fault.New(fault.Usage, fmt.Sprintf("--address %q is no IP address by which this machine could be reached", p.Address),
 				"Give one, such as 192.0.2.10.")
@@ -156,51 +167,36 @@ func (p Plan) complete() (Plan, error) {
 	return p, nil
 }
 
-// listen fills in where the node listens.
+// listen fills in where the node listens: on all addresses that it has at the time, unless the operator names one.
 func (p *Plan) listen() error {
-	address := p.Address
-	if address == "" && (p.CuratorListen == "" || p.APIListen == "") {
-		var err error
-		if address, err = outward(); err != nil {
-			return fault.Wrap(fault.Usage, err, "this machine shows no address by which it can be reached", "Give one with --address.")
-		}
-	}
 	if p.CuratorListen == "" {
-		p.CuratorListen = net.JoinHostPort(address, curatorPort)
+		p.CuratorListen = net.JoinHostPort(p.Address, curatorPort)
 	}
 	if p.APIListen == "" {
-		p.APIListen = net.JoinHostPort(address, apiPort)
+		p.APIListen = net.JoinHostPort(p.Address, apiPort)
 	}
-	for _, given := range []struct{ flag, listen string }{
-		{"--curator-listen", p.CuratorListen}, {"--api-listen", p.APIListen}, {"--metrics-listen", p.MetricsListen},
+	for _, given := range []struct {
+		flag, listen string
+		all          bool
+	}{
+		{"--curator-listen", p.CuratorListen, true}, {"--api-listen", p.APIListen, true}, {"--metrics-listen", p.MetricsListen, false},
 	} {
 		if given.listen == "" {
 			continue
 		}
-		if host, _, err := net.SplitHostPort(given.listen); err != nil || host == "" {
+		if host, _, err := net.SplitHostPort(given.listen); err != nil || host == "" && !given.all {
 			return fault.New(fault.Usage, fmt.Sprintf("%s %q is not host:port", given.flag, given.listen), "Give one, such as 192.0.2.10:7443.")
 		}
 	}
 	return nil
 }
 
-// outward is the address from which this machine speaks to the rest of the world. Nothing is sent: the kernel is asked which way it would go, to
-// addresses that are reserved for documentation.
-func outward() (string, error) {
-	var problems []error
-	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
-		conn, err := net.Dial("udp", far)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		address, ok := conn.LocalAddr().(*net.UDPAddr)
-		_ = conn.Close()
-		if ok && address.IP.IsGlobalUnicast() {
-			return address.IP.String(), nil
-		}
+// takeAddress finds by which addresses others will reach the node.
+func (p Plan) takeAddress(result *Result) (err error) {
+	if result.Addresses, err = address.Here(p.Interfaces); err != nil {
+		return fault.Wrap(fault.Failed, err, "cannot read the addresses of this machine", "")
 	}
-	return "", errors.Join(problems...)
+	return nil
 }
 
 func (p Plan) node() Node {
@@ -209,6 +205,7 @@ func (p Plan) node() Node {
 		APIListen: p.APIListen, CuratorListen: p.CuratorListen, MetricsListen: p.MetricsListen, LogFile: p.LogFile, HostsFile: p.HostsFile,
 		Volume: p.Volume, Seal: p.Seal, RecoveryRecipient: p.RecoveryRecipient,
 	}
+	n.Interfaces = p.Interfaces
 	if p.Address != "" {
 		n.Addresses = []string{p.Address}
 	}

@@ -130,6 +130,31 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// Without an address of the operator's the node listens on all that the machine has at the time.
+func TestNoAddress(t *testing.T) {
+	_, plan := newPlan(t)
+	plan.Address, plan.Interfaces, plan.DryRun = "", []string{"eth1"}, true
+	result, err := setup.Make(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := result.Parameters.GetNetwork()
+	if len(network.GetAddresses()) > 0 || network.GetApiListen() != ":7444" || !slices.Equal(network.GetInterfaces(), plan.Interfaces) {
+		t.Errorf("network %v", network)
+	}
+	if got := result.Parameters.GetBootstrap().GetRoles()[1].GetConfiguration(); got != `{"listen":":7443"}` {
+		t.Errorf("the curator: %s", got)
+	}
+	plan.CuratorListen = "7443"
+	if _, err := setup.Make(plan); fault.CodeOf(err) != fault.Usage {
+		t.Errorf("no host:port: %v", err)
+	}
+	plan.CuratorListen, plan.MetricsListen = "", ":9100"
+	if _, err := setup.Make(plan); fault.CodeOf(err) != fault.Usage {
+		t.Errorf("metrics everywhere without being asked: %v", err)
+	}
+}
+
 // TestGenesis holds that the catalog which was built with the plugins is named where it lies beside them, and nowhere else.
 func TestGenesis(t *testing.T) {
 	_, plan := newPlan(t)

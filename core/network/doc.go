@@ -1,5 +1,5 @@
 // Package network knows the addresses of the node.
 //
-// It watches the kernel's addresses and routes (netlink), unless the parameters name the addresses, and publishes the list: the preferred
-// address first. It publishes nothing before there is an address. What an overlay (VXLAN) has is not among them: it is made of those.
+// It watches the kernel's interfaces, addresses and routes (netlink), unless the parameters name the addresses, and publishes those that package address chooses: the preferred
+// one first, which it keeps in a file and leaves the first one for as long as the machine has it. It publishes nothing before there is an address.
 package network

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -30,6 +31,93 @@ func TestFollowsTheKernel(t *testing.T) {
 	})
 }
 
+// TestTheFirstAddressStays adds addresses that would go before the first one, on its interface and on a better one, and starts the room again. An interface that is switched off loses its place.
+func TestTheFirstAddressStays(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	config := Config{Kept: filepath.Join(t.TempDir(), "address.json")}
+	inNamespaceOf(t, config, nil, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		change(t, handle.AddrAdd, link, "10.77.0.1/24")
+		expect(ctx, t, room, "10.77.0.1")
+		change(t, handle.AddrAdd, link, "10.0.0.2/32") // of keepalived
+		expect(ctx, t, room, "10.77.0.1", "10.0.0.2")
+		change(t, handle.AddrAdd, link, "10.0.0.3/24")
+		expect(ctx, t, room, "10.77.0.1", "10.0.0.3", "10.0.0.2")
+	})
+	// At the next start the other ones are there before it.
+	both := func(handle *netlink.Handle, link netlink.Link) {
+		change(t, handle.AddrAdd, link, "10.0.0.3/24")
+		change(t, handle.AddrAdd, link, "10.77.0.1/24")
+	}
+	inNamespaceOf(t, config, both, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		expect(ctx, t, room, "10.77.0.1", "10.0.0.3")
+		change(t, handle.AddrDel, link, "10.77.0.1/24")
+		expect(ctx, t, room, "10.0.0.3")
+		change(t, handle.AddrAdd, link, "10.77.0.1/24")
+		expect(ctx, t, room, "10.0.0.3", "10.77.0.1")
+	})
+}
+
+// TestOtherInterfaces has the kernel say what is chosen: the interface of the default route, not that of containers, nor one that is switched off, nor a half of all addresses.
+func TestOtherInterfaces(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		add := func(name string, addresses ...string) netlink.Link {
+			other := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+			if err := errors.Join(handle.LinkAdd(other), handle.LinkSetUp(other)); err != nil {
+				t.Errorf("link: %v", err)
+			}
+			for _, address := range addresses {
+				change(t, handle.AddrAdd, other, address)
+			}
+			return other
+		}
+		route := func(link netlink.Link, network, gateway string) {
+			_, to, err := net.ParseCIDR(network)
+			if err == nil {
+				err = handle.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, Gw: net.ParseIP(gateway)})
+			}
+			if err != nil {
+				t.Errorf("route %s: %v", network, err)
+			}
+		}
+		change(t, handle.AddrAdd, link, "192.0.2.7/24")
+		change(t, handle.AddrAdd, link, "2001:db8::7/64")
+		route(link, "0.0.0.0/0", "192.0.2.254")
+		containers := add("docker0", "172.17.0.1/16")
+		route(containers, "0.0.0.0/1", "172.17.0.2") // as a VPN has it
+		expect(ctx, t, room, "192.0.2.7", "2001:db8::7")
+		second := add("eth1", "198.51.100.7/24")
+		route(second, "198.18.0.0/15", "198.51.100.254")
+		expect(ctx, t, room, "192.0.2.7", "2001:db8::7")
+		if err := handle.LinkSetDown(link); err != nil { // takes its routes along
+			t.Error(err)
+		}
+		expect(ctx, t, room, "172.17.0.1", "198.51.100.7")
+	})
+}
+
+// TestNamedInterfaces names interfaces and networks.
+func TestNamedInterfaces(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	inNamespaceOf(t, Config{Interfaces: []string{"10.0.0.0/8", "reeve1"}}, nil, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		change(t, handle.AddrAdd, link, "192.0.2.7/24")
+		other := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "reeve1"}}
+		if err := errors.Join(handle.LinkAdd(other), handle.LinkSetUp(other)); err != nil {
+			t.Errorf("link: %v", err)
+		}
+		change(t, handle.AddrAdd, other, "198.51.100.7/24")
+		expect(ctx, t, room, "198.51.100.7")
+		change(t, handle.AddrAdd, link, "10.1.0.1/24")
+		expect(ctx, t, room, "198.51.100.7", "10.1.0.1")
+	})
+}
+
 // TestAnOverlayIsNotTheNode: what the pod network of Kubernetes gives its own interface, and every pod's link, is not where other nodes reach this one.
 func TestAnOverlayIsNotTheNode(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -47,9 +135,13 @@ func TestAnOverlayIsNotTheNode(t *testing.T) {
 			t.Errorf("link: %v", err)
 			return
 		}
+		if err := handle.LinkSetUp(overlay); err != nil {
+			t.Errorf("link: %v", err)
+			return
+		}
 		change(t, handle.AddrAdd, overlay, "10.244.0.1/32")
 		pod := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pod"}}
-		if err := handle.LinkAdd(pod); err != nil {
+		if err := errors.Join(handle.LinkAdd(pod), handle.LinkSetUp(pod)); err != nil {
 			t.Errorf("link: %v", err)
 			return
 		}
@@ -79,6 +171,13 @@ func TestAnOverlayIsNotTheNode(t *testing.T) {
 // inNamespace runs the room in a network namespace of its own, with one interface, until do has returned. It skips the test if the kernel has no bridges.
 func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink.Link, *Room)) {
 	t.Helper()
+	inNamespaceOf(t, Config{}, nil, do)
+}
+
+// inNamespaceOf is inNamespace with a configuration, and with something that is done before the room runs; nil: nothing is.
+func inNamespaceOf(t *testing.T, config Config, before func(*netlink.Handle, netlink.Link), do func(context.Context, *netlink.Handle, netlink.Link, *Room)) {
+	t.Helper()
+	config.Log = hclog.NewNullLogger()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	done, lacks := make(chan struct{}), false
@@ -105,7 +204,14 @@ func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink
 			t.Errorf("link: %v", err)
 			return
 		}
-		room := New(Config{Log: hclog.NewNullLogger()})
+		if err := handle.LinkSetUp(link); err != nil {
+			t.Errorf("link: %v", err)
+			return
+		}
+		if before != nil {
+			before(handle, link)
+		}
+		room := New(config)
 		runCtx, stop := context.WithCancel(ctx)
 		changed := make(chan struct{})
 		go func() {
@@ -149,9 +255,6 @@ func TestSurvivesABurst(t *testing.T) {
 	}
 	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
 		change(t, handle.AddrAdd, link, "192.0.2.7/24")
-		if err := handle.LinkSetUp(link); err != nil {
-			t.Error(err)
-		}
 		expect(ctx, t, room, "192.0.2.7")
 		index := linkIndex(t, handle)
 		for n := range 20000 {

@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/go-hclog"
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/address"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -23,12 +24,17 @@ type Config struct {
 	Log hclog.Logger
 	// Addresses are the node's addresses as the parameters name them; empty: those of its interfaces.
 	Addresses []string
+	// Interfaces are the interfaces and networks of which the addresses are, as the parameters name them; empty: those of the default route.
+	Interfaces []string
+	// Kept is the file that keeps the first address; empty: none does.
+	Kept string
 }
 
 // Room watches the node's addresses.
 type Room struct {
 	config    Config
 	addresses event.Value[[]string]
+	first     string // Run's
 }
 
 // New returns the room. It does not watch before Run.
@@ -46,6 +52,7 @@ func (r *Room) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	r.readFirst()
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = settle, 10*time.Second
 	waiting := false
@@ -71,9 +78,9 @@ func (r *Room) Run(ctx context.Context) error {
 // settle is how long the room waits for further changes before it looks: a routing daemon changes thousands of routes at once.
 const settle = 100 * time.Millisecond
 
-// watch follows the kernel's addresses and routes until something fails.
+// watch follows the kernel's interfaces, addresses and routes until something fails.
 func (r *Room) watch(ctx context.Context, waiting *bool) error {
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return fmt.Errorf("network: watch addresses and routes: %w", err)
 	}
@@ -94,7 +101,7 @@ func (r *Room) watch(ctx context.Context, waiting *bool) error {
 			look.Reset(settle)
 		case <-look.C:
 			switch err := r.look(waiting); {
-			case errors.Is(err, netlink.ErrDumpInterrupted):
+			case errors.Is(err, address.ErrChanging):
 				look.Reset(settle)
 			case err != nil:
 				return err
@@ -127,101 +134,61 @@ func (r *Room) look(waiting *bool) error {
 	switch {
 	case len(list) == 0 && !*waiting:
 		*waiting = true
-		r.config.Log.Warn("the node has no address yet; waiting for one (or name one as network.addresses in the parameters)")
+		r.config.Log.Warn("the node has no address yet by which others could reach it; waiting for one. `reeve doctor` lists the addresses of the machine: network.interfaces in the parameters names others")
 	case len(list) > 0 && !slices.Equal(list, current):
 		*waiting = false
 		r.config.Log.Info("addresses", "addresses", list)
 		r.addresses.Set(list)
+		r.keepFirst(list[0])
 	}
 	return nil
 }
 
-// list asks the kernel for the addresses by which others may reach the node.
+// list is the addresses by which others reach the node. The first one stays the first for as long as the machine has it, also over a restart: whatever comes later, the virtual
+// address of another program say, does not take its place.
 func (r *Room) list() ([]string, error) {
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	all, err := address.Here(r.config.Interfaces)
 	if err != nil {
-		return nil, fmt.Errorf("network: list addresses: %w", err)
+		return nil, err
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("network: list routes: %w", err)
+	list := address.Chosen(all)
+	if n := slices.Index(list, r.first); n > 0 {
+		list = append([]string{r.first}, slices.Delete(list, n, n+1)...)
 	}
-	toWorld := make(map[int]bool)
-	for _, route := range routes {
-		if route.Dst == nil || route.Dst.IP.IsUnspecified() {
-			toWorld[route.LinkIndex] = true
-		}
-	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("network: list interfaces: %w", err)
-	}
-	inOverlay := overlay(links, addresses)
-	var candidates []candidate
-	for _, a := range addresses {
-		address, ok := netip.AddrFromSlice(a.IP)
-		if !ok || inOverlay[address.Unmap()] || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED|unix.IFA_F_TEMPORARY) != 0 {
-			continue
-		}
-		candidates = append(candidates, candidate{address: address.Unmap(), link: a.LinkIndex, toWorld: toWorld[a.LinkIndex]})
-	}
-	return preferred(candidates), nil
+	return list, nil
 }
 
-// overlay is the addresses that an interface of an overlay (VXLAN) has, wherever else they are: an overlay is made of the addresses by which nodes reach each other, and is none of them. That of the pods of
-// Kubernetes gives its address to the link of every pod too.
-func overlay(links []netlink.Link, addresses []netlink.Addr) map[netip.Addr]bool {
-	overlays, found := make(map[int]bool), make(map[netip.Addr]bool)
-	for _, link := range links {
-		if link.Type() == "vxlan" {
-			overlays[link.Attrs().Index] = true
-		}
-	}
-	for _, a := range addresses {
-		if address, ok := netip.AddrFromSlice(a.IP); ok && overlays[a.LinkIndex] {
-			found[address.Unmap()] = true
-		}
-	}
-	return found
+// keptVersion is the version of the format of the file that keeps the first address.
+const keptVersion = 1
+
+// keptFile is its content.
+type keptFile struct {
+	First string `json:"first"`
 }
 
-// candidate is an address of an interface.
-type candidate struct {
-	address netip.Addr
-	link    int
-	// toWorld says that a default route leaves by the address's interface.
-	toWorld bool
+// readFirst reads the first address from earlier. One that cannot be read is as good as none.
+func (r *Room) readFirst() {
+	if r.config.Kept == "" {
+		return
+	}
+	var file keptFile
+	if err := storage.ReadDocument(r.config.Kept, keptVersion, &file); err == nil {
+		r.first = file.First
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		r.config.Log.Warn("the first address from earlier cannot be read; the first one is chosen anew", "error", err)
+	}
 }
 
-// preferred sorts out the addresses by which no other node can reach this one, and puts first what most likely works for all: an interface with a
-// default route, then IPv4, then the older interface. The order is the same at every start, since others remember addresses.
-func preferred(candidates []candidate) []string {
-	candidates = slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool {
-		return !c.address.IsGlobalUnicast()
-	})
-	slices.SortFunc(candidates, func(a, b candidate) int {
-		switch {
-		case a.toWorld != b.toWorld:
-			return before(a.toWorld)
-		case a.address.Is4() != b.address.Is4():
-			return before(a.address.Is4())
-		case a.link != b.link:
-			return a.link - b.link
-		}
-		return a.address.Compare(b.address)
-	})
-	list := make([]string, 0, len(candidates))
-	for _, c := range candidates {
-		if address := c.address.String(); !slices.Contains(list, address) {
-			list = append(list, address)
-		}
+// keepFirst keeps the first address for the next start.
+func (r *Room) keepFirst(first string) {
+	if r.first == first {
+		return
 	}
-	return list
-}
-
-func before(first bool) int {
-	if first {
-		return -1
+	r.first = first
+	if r.config.Kept == "" {
+		return
 	}
-	return 1
+	if err := storage.WriteDocument(r.config.Kept, keptVersion, keptFile{First: first}, 0o600); err != nil {
+		r.config.Log.Warn("the first address cannot be kept for the next start", "error", err)
+	}
 }

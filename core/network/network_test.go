@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -12,20 +11,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
-
-func TestPreferred(t *testing.T) {
-	a := func(address string, link int, toWorld bool) candidate {
-		return candidate{address: netip.MustParseAddr(address), link: link, toWorld: toWorld}
-	}
-	got := preferred([]candidate{
-		a("127.0.0.1", 1, false), a("::1", 1, false), a("fe80::1", 2, true), a("2001:db8::1", 2, true), a("10.1.0.9", 3, false),
-		a("10.0.0.2", 2, true), a("10.0.0.1", 2, true), a("10.0.0.1", 4, true), a("192.168.0.1", 2, false), a("169.254.1.1", 2, true),
-	})
-	want := []string{"10.0.0.1", "10.0.0.2", "2001:db8::1", "192.168.0.1", "10.1.0.9"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
 
 func TestNamedAddresses(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -156,7 +156,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	// Every event is counted before it is recorded.
 	w.recorder = w.measured.Recorder(w.node.events)
 	w.clock = wallclock.New()
-	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses()})
+	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses(), Interfaces: parameters.GetNetwork().GetInterfaces(), Kept: held.Address()})
 	hosts := &hostSockets{}
 	w.reconciler = roles.New(roles.Config{
 		Adopted: w.adopted.running(),

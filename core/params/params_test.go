@@ -64,11 +64,12 @@ func TestProblems(t *testing.T) {
 			`
 version: reeve.node.v9
 directories: {system: system, data: /d/data, run: /d/data/` + strings.Repeat("r", 60) + `}
-network: {addresses: [somewhere, 127.0.0.1, 127.0.0.1], api_listen: nowhere}
+network: {addresses: [somewhere, 127.0.0.1, 127.0.0.1], api_listen: nowhere, interfaces: [eth0, 10.0.0.0/33, "no name"]}
 bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus, configuration: "{"}, {role: ends-}]}
 `,
 			[]string{
 				"version:", "directories.system:", "directories.run:", "network.addresses[0]:", "network.addresses:", "network.api_listen:", "volume:",
+				"network.interfaces[1]:", "network.interfaces[2]:",
 				"bootstrap.owner_public_key:", "bootstrap.roles[0].role:", "bootstrap.roles:",
 				"directories.run: lies within directories.data", "bootstrap.roles[1].configuration: is not a JSON document", "bootstrap.roles[2].role:",
 			},
@@ -98,5 +99,17 @@ bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus,
 				}
 			}
 		})
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	for _, network := range []string{
+		`{api_listen: ":7444"}`, `{api_listen: "[::]:7444"}`, `{api_listen: "0.0.0.0:7444"}`, `{api_listen: "node.example:0"}`,
+		`{interfaces: [eth0, enp0s31f6.100, 10.0.0.0/8, "2001:db8::/32"]}`,
+	} {
+		document := strings.Replace(good, `{addresses: [127.0.0.1], api_listen: "127.0.0.1:0"}`, network, 1)
+		if _, err := params.Parse("p.yaml", []byte(document)); err != nil || !strings.Contains(document, network) {
+			t.Errorf("%s: %v", network, err)
+		}
 	}
 }

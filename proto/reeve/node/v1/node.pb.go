@@ -360,7 +360,9 @@ type ClusterAccess struct {
 	// The certificates of the cluster CA, DER.
 	CaCertificates [][]byte `protobuf:"bytes,2,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
 	// host:port of the curators that this node knows, its own first.
-	Curators      []string `protobuf:"bytes,3,rep,name=curators,proto3" json:"curators,omitempty"`
+	Curators []string `protobuf:"bytes,3,rep,name=curators,proto3" json:"curators,omitempty"`
+	// host:port at which this machine alone reaches the node's own curator, whatever becomes of the machine's addresses; empty: there is none.
+	LocalCurator  string `protobuf:"bytes,4,opt,name=local_curator,json=localCurator,proto3" json:"local_curator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,6 +416,13 @@ func (x *ClusterAccess) GetCurators() []string {
 		return x.Curators
 	}
 	return nil
+}
+
+func (x *ClusterAccess) GetLocalCurator() string {
+	if x != nil {
+		return x.LocalCurator
+	}
+	return ""
 }
 
 type ImportPluginRequest struct {
@@ -2199,12 +2208,13 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x05store\x18\x06 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x05store\x129\n" +
 	"\astorage\x18\a \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\b \x01(\fR\tpublicKey\"s\n" +
+	"public_key\x18\b \x01(\fR\tpublicKey\"\x98\x01\n" +
 	"\rClusterAccess\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12'\n" +
 	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\x12\x1a\n" +
-	"\bcurators\x18\x03 \x03(\tR\bcurators\")\n" +
+	"\bcurators\x18\x03 \x03(\tR\bcurators\x12#\n" +
+	"\rlocal_curator\x18\x04 \x01(\tR\flocalCurator\")\n" +
 	"\x13ImportPluginRequest\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x7f\n" +
 	"\x14ImportPluginResponse\x12\x16\n" +

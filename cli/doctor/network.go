@@ -1,0 +1,51 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/proto/address"
+)
+
+// addresses says by which addresses others reach the node, and why the others of the machine are not among them.
+func (f Facts) addresses() output.Check {
+	check := good("addresses", "")
+	warn := func(consequence, advice string) output.Check {
+		check.Level, check.Consequence, check.Advice = warning, consequence, advice
+		return check
+	}
+	if f.AddressesErr != nil {
+		check.Found = f.AddressesErr.Error()
+		return warn("which addresses the node has cannot be said", "See why the kernel does not list them.")
+	}
+	if given := f.Network.GetAddresses(); len(given) > 0 {
+		check.Found = strings.Join(given, ", ") + ", as network.addresses says"
+		for _, one := range given {
+			if !slices.ContainsFunc(f.Addresses, func(a address.Address) bool { return a.Addr().String() == one }) {
+				return warn("others are told "+one+", which is none of this machine's addresses",
+					"Give the machine that address, unless it is one that leads to it from outside; or leave network.addresses out, and the node follows those that it has.")
+			}
+		}
+		return check
+	}
+	var chosen, others []string
+	for _, a := range f.Addresses {
+		if name := a.Addr().String() + " (" + a.Interface; a.Reason == "" {
+			chosen = append(chosen, name+")")
+		} else if !a.Addr().IsLoopback() {
+			others = append(others, name+": "+a.Reason+")")
+		}
+	}
+	check.Found = strings.Join(chosen, ", ")
+	if len(chosen) == 0 {
+		check.Found = "none"
+	}
+	if len(others) > 0 {
+		check.Found += "; not " + strings.Join(others, ", ")
+	}
+	if len(chosen) == 0 {
+		return warn("other nodes cannot reach this one", "Give the machine an address, or name another interface as network.interfaces in the parameters.")
+	}
+	return check
+}
