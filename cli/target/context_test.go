@@ -1,6 +1,7 @@
 package target_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,35 @@ func TestCuratorsMove(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestLostAddress reaches the curator of this machine although its address leads nowhere. Others, who are told where the curators are, are not told of that way.
+func TestLostAddress(t *testing.T) {
+	r := newRig(t)
+	r.lost = true
+	options := r.bySocket()
+	options.OwnerKeyFile = r.ownerKey
+	cluster, err := target.Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := list(t.Context(), cluster); err != nil {
+		t.Error(err)
+	}
+	if curators := cluster.Curators(); !slices.Equal(curators, []string{nowhere}) {
+		t.Errorf("the curators are told as %v", curators)
+	}
+	if err := cluster.Close(); err != nil {
+		t.Error(err)
+	}
+	r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
+	cluster = r.open()
+	if err := list(t.Context(), cluster); err != nil {
+		t.Error(err)
+	}
+	if err := cluster.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestAnotherClusterAtTheSocket makes the cluster of a directory anew.

@@ -171,7 +171,7 @@ func (t *Target) lookAround(ctx context.Context, entry *contexts.Context, sessio
 		t.known = newKnown(entry)
 	}
 	if t.local != nil {
-		t.known.setCurators(t.found)
+		t.known.setCurators(t.Curators())
 	}
 	defer t.known.into(entry)
 	shown := *t.trust

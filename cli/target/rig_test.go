@@ -38,6 +38,9 @@ const (
 // labID is the ID of the cluster of most tests, otherID of another one.
 const labID, otherID = "5f0c5f0c5f0c5f0c5f0c5f0c5f0c5f0c", "beefbeefbeefbeefbeefbeefbeefbeef"
 
+// nowhere is an address at which nobody listens.
+const nowhere = "127.0.0.1:1"
+
 // rig is a cluster with a real curator and two nodes, and a person with a configuration directory.
 type rig struct {
 	*testcluster.Cluster
@@ -52,6 +55,8 @@ type rig struct {
 	now                   time.Time
 	// others are curators that nodes tell of before the real one.
 	others []string
+	// lost says that the address of the real one leads nowhere, of which only the machine's own way to it is left.
+	lost bool
 }
 
 func newKey(t *testing.T, file string) ed25519.PrivateKey {
@@ -122,9 +127,11 @@ type api struct {
 }
 
 func (a api) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
-	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: a.id, Cluster: &nodev1.ClusterAccess{
-		ClusterId: a.rig.ID, CaCertificates: [][]byte{a.rig.CA}, Curators: append(slices.Clone(a.rig.others), a.rig.Curator()),
-	}}}, nil
+	access := &nodev1.ClusterAccess{ClusterId: a.rig.ID, CaCertificates: [][]byte{a.rig.CA}, Curators: append(slices.Clone(a.rig.others), a.rig.Curator())}
+	if a.rig.lost {
+		access.Curators, access.LocalCurator = []string{nowhere}, a.rig.Curator()
+	}
+	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: a.id, Cluster: access}}, nil
 }
 
 // serveNode serves the own API of a node, which tells the curator where that is.

@@ -44,6 +44,8 @@ type Target struct {
 	forRoles *contexts.Session
 	// found are the addresses at which the curators were last looked for.
 	found []string
+	// inside is the address that leads to a curator from this machine only; empty: none does.
+	inside string
 	// known is where the cluster of a context is; nil for other ways.
 	known   *known
 	session sessionState
@@ -179,6 +181,7 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	if err != nil {
 		return nil, fault.FromRPC(err, "cannot read the status of "+t.way.node(), "")
 	}
+	t.inside = response.GetStatus().GetCluster().GetLocalCurator()
 	if t.known != nil {
 		t.known.setCurators(response.GetStatus().GetCluster().GetCurators())
 	}
@@ -214,7 +217,7 @@ func (t *Target) connectContext(ctx context.Context) error {
 			return err
 		}
 	}
-	if t.curators, err = t.dialCurators(t.known.addresses(), t.trust, t.advice()); err != nil {
+	if t.curators, err = t.dialCurators(t.withInside(t.known.addresses()), t.trust, t.advice()); err != nil {
 		return err
 	}
 	if connected(ctx, t.curators) {
@@ -316,7 +319,8 @@ func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x5
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(status.GetCluster().GetCurators()) == 0 {
+	addresses = t.withInside(status.GetCluster().GetCurators())
+	if len(addresses) == 0 {
 		if locked(status) {
 			return nil, nil, fault.New(fault.Unreachable, t.way.node()+" knows no curator, since "+output.ExplainClosed(status.GetStorage()),
 				"Run `reeve status` to see what it waits for.")
@@ -328,7 +332,15 @@ func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x5
 		return nil, nil, fault.New(fault.Unreachable, what, "Run `reeve status` to see how the node is.")
 	}
 	ca, err = t.localCA(status)
-	return slices.Clone(status.GetCluster().GetCurators()), ca, err
+	return addresses, ca, err
+}
+
+// withInside puts the address that leads to a curator from this machine only before the others.
+func (t *Target) withInside(curators []string) []string {
+	if t.inside == "" || slices.Contains(curators, t.inside) {
+		return slices.Clone(curators)
+	}
+	return append([]string{t.inside}, curators...)
 }
 
 // forgetCurators closes the connection to the curators, so that the next call looks for them again: one that restarts may have another port.
@@ -369,5 +381,10 @@ func (t *Target) localCA(status *nodev1.Status) ([]*x509.Certificate, error) {
 	return ca, nil
 }
 
-// Curators are the addresses at which the cluster API was last looked for; none before it was needed.
-func (t *Target) Curators() []string { return slices.Clone(t.found) }
+// Curators are the addresses at which the cluster API was last looked for, without the one that only leads there from this machine, unless there is no other; none before it was needed.
+func (t *Target) Curators() []string {
+	if list := slices.DeleteFunc(slices.Clone(t.found), func(address string) bool { return address == t.inside }); len(list) > 0 {
+		return list
+	}
+	return slices.Clone(t.found)
+}

@@ -26,6 +26,31 @@ func curatorNode(id, address string, healthy bool) *hostv1.DirectoryNode {
 	}}}
 }
 
+// The curator of the node is reached where its machine always reaches it, also while it tells others no address. A role that names another machine for that is not believed.
+func TestLocalWayToTheOwnCurator(t *testing.T) {
+	for _, c := range []struct{ local, cluster, want string }{
+		{"127.0.0.1:7", "192.0.2.1:7443", "127.0.0.1:7"},
+		{"[::1]:7", "", "[::1]:7"},
+		{"", "192.0.2.1:7443", "192.0.2.1:7443"},
+		{"192.0.2.9:7", "192.0.2.1:7443", "192.0.2.1:7443"},
+		{"", "", ""},
+	} {
+		provider := roles.Provider{InstanceID: "i1", State: hostv1.InstanceState_INSTANCE_STATE_DEGRADED}
+		for name, address := range map[string]string{localName: c.local, endpointName: c.cluster} {
+			if address != "" {
+				provider.Endpoints = append(provider.Endpoints, &rolev1.Endpoint{Name: name, Address: address})
+			}
+		}
+		k := known{provided: roles.Capabilities{roles.CapabilityCluster: provider}, node: &identity.Identity{}}
+		if to, missing := ownCurator(k); to.address != c.want || (missing == "") != (c.want != "") {
+			t.Errorf("%+v: %q, %q", c, to.address, missing)
+		}
+		if told := curators(k.provided, nil); (c.cluster == "") != (len(told) == 0) || slices.Contains(told, c.local) {
+			t.Errorf("%+v: others are told %v", c, told)
+		}
+	}
+}
+
 // Nodes without a curator of their own spread over those that live, and each has the same order always.
 func TestNodesSpreadOverTheCurators(t *testing.T) {
 	view := &View{Node: &clusterv1.NodeRecord{}, Directory: &hostv1.Directory{Nodes: []*hostv1.DirectoryNode{

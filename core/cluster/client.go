@@ -70,6 +70,7 @@ type Client struct {
 	contact     event.Value[membership.Contact]
 	credentials event.Value[identity.Credentials]
 	curators    event.Value[[]string]
+	local       event.Value[string]
 	removed     event.Value[*enrol.RemovedError]
 	refused     event.Value[*Refused]
 
@@ -130,6 +131,9 @@ func (c *Client) Credentials() *event.Value[identity.Credentials] { return &c.cr
 // Curators is the host:port of every curator that the node knows: its own first, then those that the directory names, by node ID; before there is a directory,
 // those from earlier.
 func (c *Client) Curators() *event.Value[[]string] { return &c.curators }
+
+// LocalCurator is the host:port at which this node's own curator is reached from this machine only; empty: it says none of that kind.
+func (c *Client) LocalCurator() *event.Value[string] { return &c.local }
 
 // Removed is set once the cluster has said that it has removed this node. It is not set otherwise, and never taken back.
 func (c *Client) Removed() *event.Value[*enrol.RemovedError] { return &c.removed }

@@ -90,6 +90,9 @@ func (c *Client) listCurators(ctx context.Context) {
 				}
 			}
 		}
+		if own := local(k.provided[roles.CapabilityCluster].Endpoints); own != c.ownCurator() {
+			c.local.Set(own)
+		}
 		list := curators(k.provided, k.view)
 		if k.view == nil {
 			list = mergeKept(list, c.known())
@@ -98,6 +101,12 @@ func (c *Client) listCurators(ctx context.Context) {
 			c.curators.Set(list)
 		}
 	}
+}
+
+// ownCurator is what LocalCurator holds.
+func (c *Client) ownCurator() string {
+	own, _ := c.local.Get()
+	return own
 }
 
 // earlier are the curators that are kept.

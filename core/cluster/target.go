@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,6 +19,9 @@ import (
 
 // endpointName is the name under which an instance that provides the cluster API publishes where it serves it.
 const endpointName = roles.CapabilityCluster
+
+// localName is the name under which such an instance publishes where its own machine reaches it, whatever addresses the machine has.
+const localName = endpointName + "/local"
 
 // target is one way to a curator. Two that are equal are served by one connection; any difference needs another.
 type target struct {
@@ -99,7 +103,10 @@ func ownCurator(k known) (to target, missing string) {
 	if !ok {
 		return target{}, fmt.Sprintf("no role that runs on this node provides %s", roles.CapabilityCluster)
 	}
-	published, ok := endpoint(provider.Endpoints)
+	published, ok := local(provider.Endpoints), true
+	if published == "" {
+		published, ok = endpoint(provider.Endpoints)
+	}
 	if !ok {
 		return target{}, fmt.Sprintf("%s, which provides %s, has not published its endpoint yet", provider.InstanceID, roles.CapabilityCluster)
 	}
@@ -176,6 +183,16 @@ func endpoint(endpoints []*rolev1.Endpoint) (address string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// local is where an instance is reached by its own machine only; empty: it has said nothing of the kind.
+func local(endpoints []*rolev1.Endpoint) string {
+	for _, e := range endpoints {
+		if address, err := netip.ParseAddrPort(e.GetAddress()); e.GetName() == localName && err == nil && address.Addr().IsLoopback() {
+			return e.GetAddress()
+		}
+	}
+	return ""
 }
 
 // hostPort returns the host:port of an endpoint, which is one or a URL.

@@ -4,14 +4,16 @@ package listening
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// again is how long it takes until an address is tried again that could not be listened on.
+// again is how long it takes until an address is tried again that could not be listened on, and until it is looked again whether the machine still has one.
 const again = time.Second
 
 // Listener accepts connections as soon as it has its address, and takes the address again if it loses it.
@@ -21,13 +23,30 @@ type Listener struct {
 	closed  chan struct{}
 	close   func()
 
+	// watching is the worker that looks whether the machine still has the address.
+	watching sync.WaitGroup
+
 	mu   sync.Mutex
 	real net.Listener // nil: none yet
+	gone bool         // the machine does not have the address any more
 }
 
 // Listen listens now or, if somebody else has the address or the machine does not have it, later. It fails if it never will. told is told of the address that is
 // listened on, or else why none is, with every try.
 func Listen(address string, told func(address string, problem error)) (*Listener, error) {
+	l, err := listen(address, told)
+	if err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(address)
+	// The machine does not lose all of its addresses, nor those of loopback. A name may stand for another address meanwhile.
+	if ip, err := netip.ParseAddr(host); err == nil && !ip.IsUnspecified() && !ip.IsLoopback() {
+		l.watching.Go(func() { l.watch(host) })
+	}
+	return l, nil
+}
+
+func listen(address string, told func(address string, problem error)) (*Listener, error) {
 	closed := make(chan struct{})
 	l := &Listener{address: address, told: told, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 	if err := l.open(); err != nil && !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
@@ -47,9 +66,46 @@ func (l *Listener) open() error {
 	if l.isClosed() {
 		return errors.Join(net.ErrClosed, listener.Close())
 	}
-	l.real = listener
+	l.real, l.gone = listener, false
 	l.told(listener.Addr().String(), nil)
 	return nil
+}
+
+// watch looks again and again whether the machine has the address, until the listener is closed.
+func (l *Listener) watch(host string) {
+	ticker := time.NewTicker(again)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-l.closed:
+			return
+		case <-ticker.C:
+			l.look(host)
+		}
+	}
+}
+
+// look tells of an address that the machine has lost, or has again: nobody else does, as the kernel leaves the listener as it is. It accepts again when the address is back.
+func (l *Listener) look(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.real == nil || l.isClosed() {
+		return
+	}
+	socket, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
+	if err == nil {
+		_ = socket.Close()
+	}
+	gone := errors.Is(err, unix.EADDRNOTAVAIL)
+	switch {
+	case gone == l.gone:
+		return
+	case gone:
+		l.told("", fmt.Errorf("this machine does not have the address any more: %w", unix.EADDRNOTAVAIL))
+	default:
+		l.told(l.real.Addr().String(), nil)
+	}
+	l.gone = gone
 }
 
 func (l *Listener) isClosed() bool {
@@ -99,6 +155,7 @@ func (l *Listener) lose(real net.Listener, err error) {
 // Close implements net.Listener.
 func (l *Listener) Close() error {
 	l.close()
+	l.watching.Wait()
 	if real := l.opened(); real != nil {
 		return real.Close()
 	}

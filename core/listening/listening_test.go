@@ -2,8 +2,14 @@ package listening
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"os"
+	"runtime"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/sdk/event"
 	"github.com/reeveproject/reeve/sdk/leaktest"
@@ -73,6 +79,87 @@ func TestAddressThatIsTaken(t *testing.T) {
 	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after its end: %v", err)
 	}
+}
+
+// An address that the machine does not have is listened on as soon as it has it, and told of when it is lost and when it is back, with the same listener.
+func TestAddressThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The thread is never unlocked, so it ends with this goroutine and takes its namespace along.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Errorf("unshare: %v", err)
+			return
+		}
+		handle, err := netlink.NewHandle()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer handle.Close()
+		if err := comesAndGoes(handle); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-done
+}
+
+func comesAndGoes(handle *netlink.Handle) error {
+	const host = "192.0.2.7"
+	lo, err := handle.LinkByName("lo")
+	if err == nil {
+		err = handle.LinkSetUp(lo) // where nothing is up the kernel takes every address for one of its own
+	}
+	if err != nil {
+		return err
+	}
+	var now said
+	l, err := listen(host+":0", func(address string, problem error) { now = said{address, problem} })
+	if err != nil || !errors.Is(now.problem, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("without the address: %w; told %v", err, now)
+	}
+	address, err := netlink.ParseAddr(host + "/32")
+	if err == nil {
+		err = handle.AddrAdd(lo, address)
+	}
+	if err == nil {
+		err = l.open()
+	}
+	if err != nil {
+		return err
+	}
+	has := now
+	for range 2 {
+		l.look(host)
+		if now != has || has.problem != nil {
+			return fmt.Errorf("with the address: told %v", now)
+		}
+		conn, err := net.Dial("tcp", has.address)
+		if err != nil {
+			return err
+		}
+		accepted, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(conn.Close(), accepted.Close(), handle.AddrDel(lo, address)); err != nil {
+			return err
+		}
+		l.look(host)
+		if now.address != "" || !errors.Is(now.problem, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("when it is lost: told %v", now)
+		}
+		if err := handle.AddrAdd(lo, address); err != nil {
+			return err
+		}
+		l.look(host)
+	}
+	return l.Close()
 }
 
 func TestNoAddress(t *testing.T) {

@@ -52,9 +52,11 @@ type Sources struct {
 	Membership *event.Value[membership.Status]
 	Identity   *event.Value[*identity.Identity]
 	Curators   *event.Value[[]string]
-	View       *event.Value[*cluster.View]
-	Store      *event.Value[*consensusv1.StoreStatus]
-	Storage    *event.Value[*clusterv1.StorageStatus]
+	// LocalCurator is where this machine alone reaches the node's own curator.
+	LocalCurator *event.Value[string]
+	View         *event.Value[*cluster.View]
+	Store        *event.Value[*consensusv1.StoreStatus]
+	Storage      *event.Value[*clusterv1.StorageStatus]
 	// APIProblem and MetricsProblem are what makes the node degraded.
 	APIProblem, MetricsProblem *event.Value[string]
 }
@@ -63,6 +65,7 @@ type Sources struct {
 func (r *Room) Run(ctx context.Context, s Sources) {
 	addresses, instances, memberships := s.Addresses.Watch(), s.Instances.Watch(), s.Membership.Watch()
 	identities, curators, views, stores := s.Identity.Watch(), s.Curators.Watch(), s.View.Watch(), s.Store.Watch()
+	local := s.LocalCurator.Watch()
 	volumes, listening, unserved, unmeasured := s.Storage.Watch(), s.APIAddress.Watch(), s.APIProblem.Watch(), s.MetricsProblem.Watch()
 	for {
 		member, id := membershipOf(latest(memberships)), latest(identities)
@@ -75,7 +78,9 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 			report.Instances = append(report.Instances, instance.Status)
 		}
 		report = r.publish(report)
-		r.Status.Set(statusOf(s.Start, report, id, latest(curators), latest(stores)))
+		status := statusOf(s.Start, report, id, latest(curators), latest(stores))
+		status.Cluster.LocalCurator = latest(local)
+		r.Status.Set(status)
 		r.publishView(latest(views), id.Owner)
 		select {
 		case <-ctx.Done():
@@ -85,6 +90,7 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 		case <-memberships.Changed():
 		case <-identities.Changed():
 		case <-curators.Changed():
+		case <-local.Changed():
 		case <-views.Changed():
 		case <-stores.Changed():
 		case <-volumes.Changed():

@@ -52,8 +52,13 @@ func Parse(document []byte) (Configuration, error) {
 
 // Follows says whether the address that others are told depends on that of the node, which may change.
 func (c Configuration) Follows() bool {
+	return c.Advertise == "" && c.Everywhere()
+}
+
+// Everywhere says whether all addresses of the machine are listened on.
+func (c Configuration) Everywhere() bool {
 	host, _, err := net.SplitHostPort(c.Listen)
-	return err == nil && c.Advertise == "" && everywhere(host)
+	return err == nil && everywhere(host)
 }
 
 // Endpoint is the address that others are told, once it is known which one is listened on. node is the node's addresses, the preferred one first; if one is needed and

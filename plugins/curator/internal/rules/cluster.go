@@ -14,6 +14,9 @@ import (
 // CapabilityCluster is the capability of the roles that serve the cluster API.
 const CapabilityCluster = "reeve.cluster.v1"
 
+// EndpointLocal is the endpoint at which such a role is reached from its own machine only.
+const EndpointLocal = CapabilityCluster + "/local"
+
 // guarded is what must not be lost: without them nothing of the cluster can be changed any more, its own repair included.
 var guarded = []string{CapabilityCluster, store.CapabilityConsensus}
 

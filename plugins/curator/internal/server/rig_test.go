@@ -46,13 +46,21 @@ const heartbeatTTL = time.Hour
 type host struct {
 	state    event.Value[string] // "ready", or "degraded: …"
 	endpoint event.Value[string]
+	local    event.Value[string] // where its own machine alone reaches the curator
 	network  event.Value[[]string]
 }
 
-func (h *host) Ready()                           { h.state.Set("ready") }
-func (h *host) Degraded(reason string)           { h.state.Set("degraded: " + reason) }
-func (h *host) SetEndpoint(name, address string) { h.endpoint.Set(name + "=" + address) }
-func (h *host) Network() *event.Value[[]string]  { return &h.network }
+func (h *host) Ready()                          { h.state.Set("ready") }
+func (h *host) Degraded(reason string)          { h.state.Set("degraded: " + reason) }
+func (h *host) Network() *event.Value[[]string] { return &h.network }
+
+func (h *host) SetEndpoint(name, address string) {
+	if name == "reeve.cluster.v1/local" {
+		h.local.Set(address)
+		return
+	}
+	h.endpoint.Set(name + "=" + address)
+}
 
 // curator is a running instance.
 type curator struct {
@@ -132,7 +140,11 @@ func (c *curator) entered(want func(state string) bool) *curator {
 		state, _ := c.host.state.Get()
 		c.t.Fatalf("the curator is %q: %v; Run: %v", state, err, context.Cause(c.over))
 	}
-	endpoint, _ := c.host.endpoint.Get()
+	endpoint, told := c.host.endpoint.Get()
+	if !told {
+		c.address, _ = c.host.local.Get()
+		return c
+	}
 	const name = "reeve.cluster.v1="
 	if len(endpoint) <= len(name) || endpoint[:len(name)] != name {
 		c.t.Fatalf("endpoint %q", endpoint)

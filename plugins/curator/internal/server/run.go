@@ -142,7 +142,7 @@ func Run(ctx context.Context, config Config) error {
 	door := &entry{inside: newInside(), peers: peers}
 	condition := &condition{host: config.Host}
 	entrance := &entrance{config: config, clusterID: snapshot.Cluster.GetClusterId(), snapshots: followed.Snapshots(), condition: condition, door: door}
-	listener, unusable, err := entrance.open(ctx)
+	listeners, unusable, err := entrance.open(ctx)
 	if err != nil {
 		server.Stop()
 		if ctx.Err() != nil {
@@ -152,6 +152,9 @@ func Run(ctx context.Context, config Config) error {
 	}
 	if config.Configuration.Follows() {
 		workers.Go(func() { entrance.follow(ctx) })
+	}
+	if !config.Configuration.Everywhere() {
+		workers.Go(func() { entrance.still(ctx) })
 	}
 	late := make(chan net.Listener)
 	if unusable != nil {
@@ -166,7 +169,7 @@ func Run(ctx context.Context, config Config) error {
 			TTL:  config.StewardTTL, Silence: config.StewardSilence,
 		})
 	})
-	return serve(ctx, server, peers, door.inside, listener, late)
+	return serve(ctx, server, peers, append(listeners, door.inside), late)
 }
 
 // follow has the metrics know the cluster CA.
@@ -180,8 +183,8 @@ func follow(ctx context.Context, snapshots *event.Value[*cache.Snapshot], metric
 	}
 }
 
-// serve serves those who come from inside, first, and the one that may come late, until ctx is done, and returns when every call has ended.
-func serve(ctx context.Context, server *grpc.Server, peers *peers, inside, first net.Listener, late <-chan net.Listener) error {
+// serve serves the first listeners and the one that may come late, until ctx is done, and returns when every call has ended.
+func serve(ctx context.Context, server *grpc.Server, peers *peers, first []net.Listener, late <-chan net.Listener) error {
 	served := make(chan error)
 	serving := 0
 	begin := func(listener net.Listener) {
@@ -198,8 +201,9 @@ func serve(ctx context.Context, server *grpc.Server, peers *peers, inside, first
 		}()
 	}
 	var failed error
-	begin(inside)
-	begin(first)
+	for _, listener := range first {
+		begin(listener)
+	}
 	for failed == nil && ctx.Err() == nil {
 		select {
 		case listener := <-late:

@@ -109,6 +109,9 @@ func TestAddressOfAnotherMachine(t *testing.T) {
 		config.Configuration = configuration.Configuration{Listen: "192.0.2.1:7400", Advertise: "192.0.2.1:7400"}
 	}).degraded("192.0.2.1:7400", "none of this machine", "reeve node role add")
 	c.curator = second
+	if endpoint, told := second.host.endpoint.Get(); told || !strings.HasPrefix(second.address, "127.0.0.1:") {
+		t.Errorf("the cluster was told %q, and the node %q", endpoint, second.address)
+	}
 	if _, err := c.asOwner().ListNodes(inTime(t), &clusterv1.ListNodesRequest{}); err != nil {
 		t.Errorf("at %s: %v", second.address, err)
 	}
