@@ -152,13 +152,18 @@ func (l *Listener) Addr() net.Addr { return l.listen.Addr() }
 func (l *Listener) Close() {
 	_ = l.server.Close()
 	l.served.Wait()
+	l.Renew() // streams that etcd has taken over
+}
+
+// Renew closes every connection, so that the others make new ones. One to an address that this node had before gets no answers.
+func (l *Listener) Renew() {
 	l.mu.Lock()
 	var open []*conn
 	for c := range l.open {
 		open = append(open, c)
 	}
 	l.mu.Unlock()
-	for _, c := range open { // streams that etcd has taken over
+	for _, c := range open {
 		_ = c.Close()
 	}
 }

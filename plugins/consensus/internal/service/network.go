@@ -56,7 +56,16 @@ func unspecified(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// place is where the member listens for the others: as configured, and at the node's address where nothing is.
+// listenHost is on which of the machine's addresses the member listens, if the others are told the node's first one. Those that it had before are among them: others know the member by
+// one of these until a majority has agreed on another. One that only this machine reaches is listened on alone, since another node may have the port on another one.
+func listenHost(configured, first string) string {
+	if ip := net.ParseIP(first); configured == "" && ip != nil && ip.IsLoopback() {
+		return first
+	}
+	return configured
+}
+
+// place is where the member listens for the others: as configured, and on all addresses where nothing is.
 type place struct {
 	config Config
 	at     event.Value[store.Place]
@@ -97,11 +106,7 @@ func (p *place) run(ctx context.Context) error {
 		if len(current) == 0 {
 			continue // the last known one is better than none
 		}
-		listen := net.JoinHostPort(current[0], port)
-		if host != "" {
-			listen = net.JoinHostPort(host, port)
-		}
-		next := store.Place{Listen: listen, Host: current[0]}
+		next := store.Place{Listen: net.JoinHostPort(listenHost(host, current[0]), port), Host: current[0]}
 		if before, ok := p.at.Get(); !ok || before != next {
 			p.at.Set(next)
 		}

@@ -90,15 +90,21 @@ func (p *peering) take(place Place) error {
 		return nil
 	}
 	moved := p.place.Host != "" && p.place.Host != place.Host
-	p.release()
-	bound, err := peers.Bind(place.Listen)
-	if err != nil {
-		return err
+	if p.bound == nil || p.place.Listen != place.Listen {
+		p.release()
+		bound, err := peers.Bind(place.Listen)
+		if err != nil {
+			return err
+		}
+		p.bound = bound
 	}
 	if moved {
 		p.outgoing.Renew()
+		if p.listener != nil {
+			p.listener.Renew()
+		}
 	}
-	p.bound, p.place = bound, place
+	p.place = place
 	return nil
 }
 
