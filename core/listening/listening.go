@@ -31,10 +31,10 @@ type Listener struct {
 	gone bool         // the machine does not have the address any more
 }
 
-// Listen listens now or, if somebody else has the address or the machine does not have it, later. It fails if it never will. told is told of the address that is
+// Listen listens now or, if later is set and somebody else has the address or the machine does not have it, later. Otherwise it fails. told is told of the address that is
 // listened on, or else why none is, with every try.
-func Listen(address string, told func(address string, problem error)) (*Listener, error) {
-	l, err := listen(address, told)
+func Listen(address string, later bool, told func(address string, problem error)) (*Listener, error) {
+	l, err := listen(address, later, told)
 	if err != nil {
 		return nil, err
 	}
@@ -46,21 +46,35 @@ func Listen(address string, told func(address string, problem error)) (*Listener
 	return l, nil
 }
 
-func listen(address string, told func(address string, problem error)) (*Listener, error) {
+func listen(address string, later bool, told func(address string, problem error)) (*Listener, error) {
 	closed := make(chan struct{})
 	l := &Listener{address: address, told: told, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
-	if err := l.open(); err != nil && !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
-		return nil, err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.take(); err != nil {
+		if !later || !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return nil, err
+		}
+		l.told("", err)
 	}
 	return l, nil
 }
 
+// open takes the address, or tells why not.
 func (l *Listener) open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	listener, err := net.Listen("tcp", l.address)
+	err := l.take()
 	if err != nil {
 		l.told("", err)
+	}
+	return err
+}
+
+// take takes the address. The lock is held.
+func (l *Listener) take() error {
+	listener, err := net.Listen("tcp", l.address)
+	if err != nil {
 		return err
 	}
 	if l.isClosed() {

@@ -31,7 +31,7 @@ func TestAddressThatIsTaken(t *testing.T) {
 	}
 	address := taken.Addr().String()
 	var told event.Value[said]
-	l, err := Listen(address, func(address string, problem error) { told.Set(said{address, problem}) })
+	l, err := Listen(address, true, func(address string, problem error) { told.Set(said{address, problem}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +119,12 @@ func comesAndGoes(handle *netlink.Handle) error {
 		return err
 	}
 	var now said
-	l, err := listen(host+":0", func(address string, problem error) { now = said{address, problem} })
+	l, err := listen(host+":0", true, func(address string, problem error) { now = said{address, problem} })
 	if err != nil || !errors.Is(now.problem, unix.EADDRNOTAVAIL) {
 		return fmt.Errorf("without the address: %w; told %v", err, now)
+	}
+	if l, err := listen(host+":0", false, func(string, error) {}); !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("it is not to wait, and does: %v, %w", l, err)
 	}
 	address, err := netlink.ParseAddr(host + "/32")
 	if err == nil {
@@ -164,7 +167,7 @@ func comesAndGoes(handle *netlink.Handle) error {
 
 func TestNoAddress(t *testing.T) {
 	t.Parallel()
-	if _, err := Listen("nonsense", func(string, error) {}); err == nil {
+	if _, err := Listen("nonsense", true, func(string, error) {}); err == nil {
 		t.Error("it listens")
 	}
 }

@@ -96,7 +96,7 @@ func New(config Config) (*Metrics, error) {
 	}
 	if config.Listen != "" {
 		// That somebody else has the address, or that the machine does not have it yet, is no reason for a node not to start.
-		if m.listener, err = listening.Listen(config.Listen, m.listens); err != nil {
+		if m.listener, err = listening.Listen(config.Listen, true, m.listens); err != nil {
 			return nil, m.unserved(err)
 		}
 	}

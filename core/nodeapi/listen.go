@@ -198,18 +198,10 @@ func (t *turn) Addr() net.Addr {
 
 // listen listens for TCP.
 func (s *Server) listen() (net.Listener, error) {
-	if s.config.ListenLater {
-		listener, err := listening.Listen(s.config.Listen, s.listens)
-		if err != nil {
-			return nil, s.unserved(err)
-		}
-		return listener, nil
-	}
-	listener, err := net.Listen("tcp", s.config.Listen)
+	listener, err := listening.Listen(s.config.Listen, s.config.ListenLater, s.listens)
 	if err != nil {
 		return nil, s.unserved(err)
 	}
-	s.address.Set(listener.Addr().String())
 	return listener, nil
 }
 
@@ -222,7 +214,11 @@ func (s *Server) listens(address string, problem error) {
 	former, _ := s.problem.Get()
 	text := ""
 	if problem != nil {
-		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": end what has the address, or change the parameter; it is tried again every second, and the local socket is served"
+		advice := "end what has the address"
+		if errors.Is(problem, unix.EADDRNOTAVAIL) {
+			advice = "give the machine the address"
+		}
+		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": " + advice + ", or change the parameter; it is tried again every second, and the local socket is served"
 	}
 	switch {
 	case text == former && text != "":
