@@ -113,14 +113,22 @@ func why(to way, watch watching, beat beating, fresh bool) string {
 	case to.missing != "":
 		return fmt.Sprintf("%s: %s (since %s)", what, to.missing, stamp(to.since))
 	case to.failed != "":
-		return fmt.Sprintf("%s: %s", what, to.failed)
+		return fmt.Sprintf("%s: %s%s", what, to.failed, moved(to, fresh))
 	case !fresh && beat.problem != "":
-		return fmt.Sprintf("%s: heartbeat to %s at %s: %s (since %s)", what, to.to.instance, to.to.address, beat.problem, stamp(beat.failing))
+		return fmt.Sprintf("%s: heartbeat to %s at %s: %s (since %s)%s", what, to.to.instance, to.to.address, beat.problem, stamp(beat.failing), moved(to, fresh))
 	case !watch.up && watch.problem != "":
 		return fmt.Sprintf("%s: watch of %s at %s: %s (since %s)", what, to.to.instance, to.to.address, watch.problem, stamp(watch.since))
 	default:
 		return fmt.Sprintf("%s: waiting for an answer of %s at %s", what, to.to.instance, to.to.address)
 	}
+}
+
+// moved says what to do if the curators have moved while the node was off, which it cannot know. Whoever has one of its own that runs is told of the move by the store.
+func moved(to way, fresh bool) string {
+	if fresh || to.to.own {
+		return ""
+	}
+	return "; if the cluster's curators have other addresses now, name one of them as network.curators in this node's parameters, and restart reeved"
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -58,6 +58,10 @@ type elsewhere struct {
 	// removed is the reason of the tombstone; empty: there is none.
 	removed event.Value[string]
 
+	server   *grpc.Server
+	listener net.Listener
+	serving  sync.WaitGroup
+
 	mu         sync.Mutex
 	registered []*clusterv1.RegisterRequest
 	committed  []*clusterv1.CommitRequest
@@ -82,21 +86,27 @@ func newElsewhere(t *testing.T) *elsewhere {
 	})))
 	clusterv1.RegisterEnrolmentServiceServer(server, e)
 	clusterv1.RegisterNodeServiceServer(server, e)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.address = listener.Addr().String()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener)
-	}()
+	e.server = server
+	e.move()
 	t.Cleanup(func() {
 		server.Stop()
-		<-done
+		e.serving.Wait()
 	})
 	return e
+}
+
+// move has the curator be at another address. Connections that there are stay.
+func (e *elsewhere) move() {
+	e.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if e.listener != nil {
+		_ = e.listener.Close()
+	}
+	e.listener, e.address = listener, listener.Addr().String()
+	e.serving.Go(func() { _ = e.server.Serve(listener) })
 }
 
 func (e *elsewhere) sign(template *x509.Certificate, public ed25519.PublicKey) *x509.Certificate {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"crypto/ed25519"
+	"slices"
 
 	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/membership"
@@ -32,5 +33,7 @@ func (w *whole) enrol() *membership.Enrol {
 	}
 }
 
-// knownCurators may be called once the rooms are made.
-func (w *whole) knownCurators() []string { return w.member.KnownCurators() }
+// knownCurators are those that the parameters name, and those of the registration. It may be called once the rooms are made.
+func (w *whole) knownCurators() []string {
+	return slices.Concat(w.node.config.Parameters.GetNetwork().GetCurators(), w.member.KnownCurators())
+}

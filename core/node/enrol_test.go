@@ -100,6 +100,31 @@ func TestComesIntoACluster(t *testing.T) {
 	}
 }
 
+// A node that was off while all curators moved says what to do, and finds the one that its parameters name then.
+func TestCuratorsHaveMoved(t *testing.T) {
+	e := newElsewhere(t)
+	a, _ := newNewcomer(t, e)
+	a.start()
+	a.until("approval", isIn(membership.Foreign, "reeve node approve"))
+	e.state.Set(clusterv1.NodeState_NODE_STATE_STANDBY)
+	a.until("the cluster", isIn(membership.Home, "member of the cluster"))
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+	e.move()
+	a.start()
+	a.until("the remedy", isIn(membership.Split, "network.curators"))
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+	a.parameters.Network = &nodev1.Network{Curators: []string{e.address}}
+	a.start()
+	a.until("the cluster again", isIn(membership.Home, ""))
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A ticket that has ended is replaced by another in the parameters.
 func TestAnotherTicket(t *testing.T) {
 	e := newElsewhere(t)
