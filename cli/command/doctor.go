@@ -61,7 +61,7 @@ func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
 		directory, err := dev.Find(dir)
 		switch {
 		case err == nil:
-			return placesOf(directory.Parameters), nil
+			return placesOf(directory.ParametersFile(), directory.Parameters), nil
 		case fault.CodeOf(err) == fault.Refused:
 			return doctor.Places{}, err
 		case !errors.Is(err, fs.ErrNotExist):
@@ -89,11 +89,12 @@ func parameterPlaces(file string) (doctor.Places, error) {
 	if err != nil {
 		return doctor.Places{}, fault.FileOr(fault.Usage, err, "cannot read the parameters", "Give the file that reeved reads with --parameters.")
 	}
-	return placesOf(parameters), nil
+	return placesOf(file, parameters), nil
 }
 
-func placesOf(parameters *nodev1.Parameters) doctor.Places {
-	return doctor.Places{Data: parameters.GetDirectories().GetData(), Run: parameters.GetDirectories().GetRun(), Network: parameters.GetNetwork()}
+func placesOf(file string, parameters *nodev1.Parameters) doctor.Places {
+	directories := parameters.GetDirectories()
+	return doctor.Places{Data: directories.GetData(), Run: directories.GetRun(), Network: parameters.GetNetwork(), Parameters: file, System: directories.GetSystem()}
 }
 
 func isDir(path string) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 				return err
 			}
 			if !again {
-				if err := setup.CheckMark(plan.File, plan.State); err != nil {
+				if err := setup.CheckMark(plan.File, filepath.Join(plan.State, "system")); err != nil {
 					return err
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/reeveproject/reeve/cli/fault"
 )
@@ -14,38 +15,70 @@ import (
 // MarkSuffix is what reeved appends to the name of a parameters file for the mark that remembers that they made a node.
 const MarkSuffix = ".made"
 
-// CheckMark refuses to set up a machine whose parameters file already made a node that is not in the state directory: its disk may not be mounted.
-func CheckMark(file, state string) error {
-	if _, err := os.Lstat(filepath.Join(state, "system", "configuration.json")); err == nil {
-		return nil
+// mark is what reeved remembers beside the parameters.
+type mark struct {
+	NodeID    string  `json:"node_id"`
+	ClusterID string  `json:"cluster_id"`
+	Places    []place `json:"places"`
+}
+
+// place is a part of the node on a mount.
+type place struct {
+	Path   string `json:"path"`
+	Target string `json:"target"`
+	Source string `json:"source"`
+}
+
+// CheckMark refuses a parameters file that already made a node of which a part is not there: its disk may not be mounted. The error is fs.ErrPermission if the caller may
+// not know.
+func CheckMark(file, system string) error {
+	var document struct {
+		Content mark `json:"content"`
 	}
 	content, err := os.ReadFile(file + MarkSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	var mark struct {
-		Content struct {
-			NodeID    string `json:"node_id"`
-			ClusterID string `json:"cluster_id"`
-			Places    []struct {
-				Target string `json:"target"`
-				Source string `json:"source"`
-			} `json:"places"`
-		} `json:"content"`
-	}
-	if err == nil {
-		err = json.Unmarshal(content, &mark)
+	case err == nil:
+		err = json.Unmarshal(content, &document)
 	}
 	if err != nil {
 		return fault.Wrap(fault.Refused, err, "cannot read which node this machine was", "Give --again to set it up as another one.")
 	}
-	next := "Restore that directory, or give --again to give that node up and make another one."
-	for _, place := range mark.Content.Places {
-		next = fmt.Sprintf("It was on %s, mounted at %s: see whether that is mounted. ", place.Source, place.Target) + next
-		break
+	node := document.Content
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for _, place := range node.Places {
+		if entries, err := os.ReadDir(place.Path); len(entries) > 0 || isFile(place.Path) || err != nil && !errors.Is(err, fs.ErrNotExist) || mounted(string(mounts), place.Target) {
+			continue
+		}
+		return fault.New(fault.Refused, fmt.Sprintf("nothing is mounted at %s, where %s held %s of node %s of cluster %s (see %s)",
+			place.Target, place.Source, place.Path, node.NodeID, node.ClusterID, file+MarkSuffix), "Mount it, or give --again to give that node up and make another one.")
+	}
+	if _, err := os.Lstat(filepath.Join(system, "configuration.json")); err == nil {
+		return nil
 	}
 	return fault.New(fault.Refused, fmt.Sprintf("this machine was set up as node %s of cluster %s before (see %s), and the node is not in %s",
-		mark.Content.NodeID, mark.Content.ClusterID, file+MarkSuffix, state), next)
+		node.NodeID, node.ClusterID, file+MarkSuffix, system), "Restore that directory, or give --again to give that node up and make another one.")
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
+// mounted reports whether something is mounted at a directory, by the kernel's list.
+func mounted(mounts, target string) bool {
+	// The kernel writes them so.
+	escaped := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(target)
+	for line := range strings.Lines(mounts) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == escaped {
+			return true
+		}
+	}
+	return false
 }
 
 // ForgetMark removes the mark of a node that its operator gives up.

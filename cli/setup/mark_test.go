@@ -13,7 +13,8 @@ import (
 
 func TestMachineThatWasANode(t *testing.T) {
 	_, plan := newPlan(t)
-	if err := setup.CheckMark(plan.File, plan.State); err != nil {
+	system := filepath.Join(plan.State, "system")
+	if err := setup.CheckMark(plan.File, system); err != nil {
 		t.Fatal(err)
 	}
 	mark := plan.File + setup.MarkSuffix
@@ -23,27 +24,34 @@ func TestMachineThatWasANode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(`{"version":1,"content":{"node_id":"n1","cluster_id":"c1","places":[{"path":"/srv/r/system","target":"/srv/r","source":"/dev/vdb1","type":"ext4"}]}}`)
-	err := setup.CheckMark(plan.File, plan.State)
-	message := fault.Message(err)
-	if fault.CodeOf(err) != fault.Refused {
-		t.Errorf("%v", err)
-	}
-	for _, want := range []string{"node n1 of cluster c1", "/dev/vdb1, mounted at /srv/r", "--again", plan.State} {
-		if !strings.Contains(message, want) {
-			t.Errorf("%q lacks %q", message, want)
+	refused := func(parts ...string) {
+		t.Helper()
+		err := setup.CheckMark(plan.File, system)
+		if fault.CodeOf(err) != fault.Refused {
+			t.Fatalf("%v", err)
+		}
+		for _, want := range parts {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q lacks %q", err, want)
+			}
 		}
 	}
-	write("damaged")
-	if err := setup.CheckMark(plan.File, plan.State); fault.CodeOf(err) != fault.Refused {
-		t.Errorf("%v", err)
+	on := func(target string) {
+		write(`{"version":1,"content":{"node_id":"n1","cluster_id":"c1","places":[{"path":"` + filepath.Join(plan.State, "data") + `","target":"` + target + `","source":"/dev/vdb1","type":"ext4"}]}}`)
 	}
+	on(plan.State)
+	refused("nothing is mounted at "+plan.State, "/dev/vdb1", "node n1 of cluster c1", "--again")
+	// Something is mounted.
+	on("/proc")
+	refused("node n1 of cluster c1", "--again", system)
+	write("damaged")
+	refused("--again")
+	on("/proc")
 	// A node that is there goes on.
-	system := filepath.Join(plan.State, "system")
 	if err := errors.Join(os.MkdirAll(system, 0o700), os.WriteFile(filepath.Join(system, "configuration.json"), nil, 0o400)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(setup.CheckMark(plan.File, plan.State), os.RemoveAll(plan.State), setup.ForgetMark(plan.File), setup.CheckMark(plan.File, plan.State)); err != nil {
+	if err := errors.Join(setup.CheckMark(plan.File, system), os.RemoveAll(plan.State), setup.ForgetMark(plan.File), setup.CheckMark(plan.File, system)); err != nil {
 		t.Error(err)
 	}
 }
