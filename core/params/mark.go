@@ -149,7 +149,7 @@ func (e *MarkedError) Error() string {
 		was = " It was on " + e.Was + ": see whether that is mounted."
 	}
 	return fmt.Sprintf("params: these parameters already made node %s of cluster %s (see %s), and its sealed configuration is not there: they do not make another node.%s "+
-		"Restore the node's system directory. To give that node up and make a new one, run reeved once with --again", e.NodeID, e.ClusterID, e.Mark, was)
+		"Restore the node's system directory. To give that node up and make a new one, run reeved (or `reeve dev up`) once with --again", e.NodeID, e.ClusterID, e.Mark, was)
 }
 
 // Check fails with *MarkedError if the parameters made a node, and with *ConsumedFileError if nobody can know.
