@@ -166,6 +166,9 @@ func (c *commands) ofAddresses(plan setup.Plan, result *setup.Result) string {
 	if plan.Address != "" {
 		return ""
 	}
+	if !address.ReachesItself(result.Addresses) {
+		return "\nThe loopback interface is down, without which nothing on this machine reaches the node: `ip link set lo up`."
+	}
 	chosen := address.Chosen(result.Addresses)
 	var choices []string
 	for _, a := range result.Addresses {

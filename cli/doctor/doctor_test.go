@@ -32,8 +32,11 @@ func sound() doctor.Facts {
 		Data: doctor.Directory{
 			Path: "/var/lib/reeve/data", At: "/var/lib", Filesystem: "ext4", FreeBytes: 50 << 30, FreeFiles: 1 << 20, Files: 1 << 22,
 		},
-		Run:       doctor.Directory{Path: "/run/reeve", At: "/run", Filesystem: "tmpfs", FreeBytes: 1 << 30},
-		Addresses: []address.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24"), Interface: "eth0"}},
+		Run: doctor.Directory{Path: "/run/reeve", At: "/run", Filesystem: "tmpfs", FreeBytes: 1 << 30},
+		Addresses: []address.Address{
+			{Prefix: netip.MustParsePrefix("192.0.2.10/24"), Interface: "eth0"},
+			{Prefix: netip.MustParsePrefix("127.0.0.1/8"), Interface: "lo", Reason: "only this machine reaches it"},
+		},
 	}
 }
 
@@ -116,7 +119,8 @@ func TestJudge(t *testing.T) {
 		{"a run directory in a private one", func(f *doctor.Facts) { f.Run.Barriers = []string{"/root"} }, "run-directory", "missing", "cannot reach their sockets", true},
 		{"no run directory", func(f *doctor.Facts) { f.Run.Err = broken }, "run-directory", "missing", "its sockets", true},
 		{"few open files", func(f *doctor.Facts) { f.OpenFiles = 1024 }, "open-files", "warning", "file descriptors", false},
-		{"no address", func(f *doctor.Facts) { f.Addresses = nil }, "addresses", "warning", "cannot reach this one", false},
+		{"no address", func(f *doctor.Facts) { f.Addresses = f.Addresses[1:] }, "addresses", "warning", "cannot reach this one", false},
+		{"no loopback", func(f *doctor.Facts) { f.Addresses = f.Addresses[:1] }, "addresses", "warning", "does not reach itself", false},
 		{"no list of addresses", func(f *doctor.Facts) { f.AddressesErr = broken }, "addresses", "warning", "cannot be said", false},
 		{"an address of no interface", func(f *doctor.Facts) { f.Network = &nodev1.Network{Addresses: []string{"192.0.2.11"}} }, "addresses", "warning", "192.0.2.11, which is none", false},
 		{"an address that is named", func(f *doctor.Facts) { f.Network = &nodev1.Network{Addresses: []string{"192.0.2.10"}} }, "addresses", "ok", "", false},
@@ -259,8 +263,7 @@ func TestProbeMeasuresTheFileSystem(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	facts := sound()
 	facts.Addresses = append(facts.Addresses,
-		address.Address{Prefix: netip.MustParsePrefix("172.17.0.1/16"), Interface: "docker0", Reason: "its interface has no carrier"},
-		address.Address{Prefix: netip.MustParsePrefix("127.0.0.1/8"), Interface: "lo", Reason: "only this machine reaches it"})
+		address.Address{Prefix: netip.MustParsePrefix("172.17.0.1/16"), Interface: "docker0", Reason: "its interface has no carrier"})
 	const want = "192.0.2.10 (eth0); not 172.17.0.1 (docker0: its interface has no carrier)"
 	if check := find(t, doctor.Judge(facts), "addresses"); check.Found != want || check.Level != "ok" {
 		t.Errorf("%+v, want %q", check, want)

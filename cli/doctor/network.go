@@ -19,6 +19,10 @@ func (f Facts) addresses() output.Check {
 		check.Found = f.AddressesErr.Error()
 		return warn("which addresses the node has cannot be said", "See why the kernel does not list them.")
 	}
+	if !address.ReachesItself(f.Addresses) {
+		check.Found = "no loopback address of an interface that is up"
+		return warn("what runs on this machine does not reach itself: the node does not reach its own curator", "Switch the loopback interface on: `ip link set lo up`.")
+	}
 	if given := f.Network.GetAddresses(); len(given) > 0 {
 		check.Found = strings.Join(given, ", ") + ", as network.addresses says"
 		for _, one := range given {

@@ -3,6 +3,7 @@
 package listening
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/proto/address"
 )
 
 // again is how long it takes until an address is tried again that could not be listened on, and until it is looked again whether the machine still has one.
@@ -73,7 +76,7 @@ func (l *Listener) open() error {
 
 // take takes the address. The lock is held.
 func (l *Listener) take() error {
-	listener, err := net.Listen("tcp", l.address)
+	listener, err := address.Listen(context.Background(), l.address)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,9 @@ type Config struct {
 type Room struct {
 	config    Config
 	addresses event.Value[[]string]
-	first     string // Run's
+	// first is the first address, and alone says that the machine does not reach itself. They are Run's.
+	first string
+	alone bool
 }
 
 // New returns the room. It does not watch before Run.
@@ -151,6 +153,10 @@ func (r *Room) list() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !address.ReachesItself(all) && !r.alone {
+		r.config.Log.Error("the loopback interface is down: the node does not reach its own curator. Switch it on: `ip link set lo up`")
+	}
+	r.alone = !address.ReachesItself(all)
 	list := address.Chosen(all)
 	if n := slices.Index(list, r.first); n > 0 {
 		list = append([]string{r.first}, slices.Delete(list, n, n+1)...)

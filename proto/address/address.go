@@ -103,6 +103,15 @@ func Choose(facts Facts, named []string) []Address {
 	return append(chosen, others...)
 }
 
+// onlyItself is why a loopback address is not chosen.
+const onlyItself = "only this machine reaches it"
+
+// ReachesItself reports whether the machine reaches itself, by the list of its addresses. What runs on it reaches nothing else there either if not: the kernel delivers what a machine sends itself by
+// the loopback interface.
+func ReachesItself(list []Address) bool {
+	return slices.ContainsFunc(list, func(a Address) bool { return a.Reason == onlyItself })
+}
+
 // chooser is the facts as the rules need them.
 type chooser struct {
 	named []string
@@ -158,8 +167,10 @@ func (c *chooser) isNamed(h Held) bool {
 func (c *chooser) unusable(h Held) string {
 	address, link := h.Prefix.Addr(), c.links[h.Link]
 	switch {
+	case address.IsLoopback() && link.Up:
+		return onlyItself
 	case address.IsLoopback():
-		return "only this machine reaches it"
+		return "its interface is down"
 	case address.IsLinkLocalUnicast():
 		return "it is link-local"
 	case !address.IsGlobalUnicast():

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/proto/address"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -251,7 +252,7 @@ func (e *entrance) instead(unusable error) string {
 
 // listen listens on the configured address, and otherwise says what to do.
 func listen(ctx context.Context, config Config) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Configuration.Listen)
+	listener, err := address.Listen(ctx, config.Configuration.Listen)
 	switch {
 	case err == nil:
 		return listener, nil
