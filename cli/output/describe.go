@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -55,8 +56,11 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 			storageRows(w, d.Cluster.Storage, d.Cluster.Volume)
 		}
 	}
-	if d.Cluster != nil {
-		d.Cluster.rows(w, now, d.Self != nil)
+	if cluster := d.Cluster; cluster != nil {
+		if d.Self == nil || cluster.Problem != problem.Join(d.Self.Problems) {
+			cluster.problemRow(w)
+		}
+		cluster.rows(w, now, d.Self != nil)
 		row(w, "Labels", strings.TrimSpace(parameters(d.Cluster.Labels)))
 		row(w, "Assigned", strings.Join(RoleNames(d.Cluster.Assigned), ", "))
 		row(w, "Generation", number(d.Cluster.Generation))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -41,18 +42,18 @@ func NewDevNode(number int, directory string, pid int, status *nodev1.Status) De
 }
 
 func (d DevStatus) table(w io.Writer, _ time.Time) {
-	row(w, "NUMBER", "NODE", "PROCESS", "MEMBERSHIP", "ADDRESS", "NAMESPACE", "ROLES", "DIRECTORY")
+	row(w, "NUMBER", "NODE", "PROCESS", "MEMBERSHIP", "ADDRESS", "NAMESPACE", "ROLES", "PROBLEM", "DIRECTORY")
 	for _, node := range d.Nodes {
 		process := "none"
 		if node.PID != 0 {
 			process = fmt.Sprint(node.PID)
 		}
-		id, membership, addresses, roles := "", "", node.Address, ""
+		id, membership, addresses, roles, problems := "", "", node.Address, "", ""
 		if status := node.Status; status != nil {
 			id, membership, addresses = status.Node.ID, membershipText(status.Membership), strings.Join(status.Node.Addresses, ",")
-			roles = strings.Join(status.roleStates(), ",")
+			roles, problems = strings.Join(status.roleStates(), ","), problem.Join(status.Problems)
 		}
-		row(w, fmt.Sprint(node.Number), id, process, membership, addresses, node.Namespace, roles, node.Directory)
+		row(w, fmt.Sprint(node.Number), id, process, membership, addresses, node.Namespace, roles, problems, node.Directory)
 	}
 }
 

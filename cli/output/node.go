@@ -132,7 +132,7 @@ func (n Nodes) table(w io.Writer, _ time.Time) {
 	row(w, "NODE", "STATE", "HEALTHY", "ROLES", "VERSION", "ADDRESSES", "VOLUME", "ISOLATION", "LABELS", "PROBLEM")
 	for _, node := range n.Nodes {
 		row(w, node.ID, node.state(), node.health(), strings.Join(node.roleStates(), ","), node.version(), strings.Join(node.addresses(), ","), node.volume(),
-			node.Isolation, labels(node.Labels), node.problem())
+			node.Isolation, labels(node.Labels), node.Problem)
 	}
 }
 
@@ -144,13 +144,23 @@ func (n Node) state() string {
 	return n.State
 }
 
-// health is whether a node lives, as far as it is to live.
+// health is whether a node lives, as far as it is to live: one that does, and has a problem, is degraded.
 func (n Node) health() string {
 	switch n.State {
 	case "New", "Standby", "Decommissioned":
 		return ""
 	}
+	if n.Healthy && n.Problem != "" {
+		return "degraded"
+	}
 	return yesNo(n.Healthy)
+}
+
+// problemRow says what the cluster finds wrong with the node.
+func (n Node) problemRow(w io.Writer) {
+	if n.Problem != "" {
+		row(w, "Problem", n.Problem)
+	}
 }
 
 // roleStates are the roles that the node should run, each with how it is if that is not Ready.
@@ -188,19 +198,6 @@ func (n Node) addresses() []string {
 		return n.Registration.GetAddresses()
 	}
 	return n.Addresses
-}
-
-// problem is what somebody has to do or to look at, in a cell.
-func (n Node) problem() string {
-	switch {
-	case n.Problem != "":
-		return n.Problem
-	case n.State == "New":
-		return "waits for `reeve node approve`"
-	case n.Store.GetStuck():
-		return n.Store.GetStep()
-	}
-	return ""
 }
 
 // volume says of which kind the volume is, and whether it is encrypted.

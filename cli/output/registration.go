@@ -98,9 +98,6 @@ func (n Node) rows(w io.Writer, now time.Time, known bool) {
 	}
 	row(w, "State", state)
 	row(w, "Healthy", n.health())
-	if n.Problem != "" {
-		row(w, "Problem", n.Problem)
-	}
 	if n.Membership != nil && !known {
 		membership := membershipText(n.Membership)
 		if since := moment(n.Membership.GetSince()); since != nil {

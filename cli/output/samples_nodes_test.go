@@ -43,6 +43,7 @@ func sampleNodes() output.Nodes {
 	joins.Store = &clusterv1.StoreMembership{MemberId: "8e9e", Learner: true, Step: "waits until the member has the log", Stuck: true}
 	joins.Membership = &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, Reason: "no curator answers", Since: stamp(time.Minute)}
 	twin.Problem, twin.Store = "two machines have its key: switch one off, then `reeve node accept`", &clusterv1.StoreMembership{MemberId: "8e9e"}
+	waits.Problem, joins.Problem = "waits for `reeve node approve`", joins.Store.GetStep()
 	gone := node("Decommissioned")
 	gone.Assigned, gone.Store = []*clusterv1.RoleAssignment{}, &clusterv1.StoreMembership{Step: "its member is taken out"}
 	return output.Nodes{Nodes: []output.Node{waits, joins, twin, gone}}

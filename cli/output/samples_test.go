@@ -8,6 +8,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/redact"
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -288,6 +289,7 @@ func sampleStatus() *output.Status {
 		Cluster:    output.Cluster{ID: "5f0c", Curators: []string{"192.0.2.10:7443"}},
 		Membership: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, Reason: "no contact yet", Since: stamp(time.Minute)},
 		Roles:      []*clusterv1.InstanceStatus{readyRole(), failedRole()},
+		Problems:   []string{"the metrics are not served on 127.0.0.1:9464: end what has the address", problem.OfRole(failedRole()), "the consensus store: the disk is slow"},
 		Store:      sampleStore(),
 		Storage: &clusterv1.StorageStatus{
 			State: clusterv1.StorageState_STORAGE_STATE_OPEN, Kind: "plain", Location: "/var/lib/reeve/data", Sealer: "file", Sources: []*clusterv1.CukSource{}, Weaknesses: []string{"The volume is not encrypted."},

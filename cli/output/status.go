@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -23,6 +24,8 @@ type Status struct {
 	Store *consensusv1.StoreStatus `json:"store"`
 	// Storage is the volume and what keeps its keys; null: the node does not say.
 	Storage *clusterv1.StorageStatus `json:"storage"`
+	// Problems are what somebody has to look at, besides what membership and storage say.
+	Problems []string `json:"problems"`
 }
 
 // NodeSelf is what a node says of itself.
@@ -81,6 +84,7 @@ func NewStatus(s *nodev1.Status) Status {
 		Roles:      s.GetNode().GetInstances(),
 		Store:      s.GetStore(),
 		Storage:    s.GetStorage(),
+		Problems:   problem.OfStatus(s),
 	}
 }
 
@@ -91,9 +95,6 @@ func membershipText(m *hostv1.Membership) string {
 
 func (s Status) table(w io.Writer, now time.Time) {
 	s.head(w)
-	if s.Store.GetProblem() != "" {
-		row(w, "Store", s.Store.GetProblem())
-	}
 	_, _ = fmt.Fprintln(w)
 	if len(s.Roles) == 0 {
 		if closed := ExplainClosed(s.Storage); closed != "" {
@@ -133,8 +134,8 @@ func (s Status) head(w io.Writer) {
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
 	storageRows(w, s.Storage, s.Node.Volume)
-	if s.Node.Problem != "" {
-		row(w, "Degraded", s.Node.Problem)
+	for _, problem := range s.Problems {
+		row(w, "Problem", problem)
 	}
 }
 

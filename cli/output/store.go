@@ -52,6 +52,9 @@ func storeRows(w io.Writer, s *consensusv1.StoreStatus) {
 		if one.GetLearner() {
 			name += " (learner)"
 		}
+		if one.GetSilent() {
+			name += " (does not answer)"
+		}
 		members = append(members, name)
 	}
 	row(w, "Members", strings.Join(members, ", "))

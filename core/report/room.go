@@ -16,6 +16,7 @@ import (
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
 	names "github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -78,7 +79,7 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 			report.Instances = append(report.Instances, instance.Status)
 		}
 		report = r.publish(report)
-		status := statusOf(s.Start, report, id, latest(curators), latest(stores))
+		status := statusOf(s.Start, report, id, latest(curators), storeOf(latest(stores), latest(instances)))
 		status.Cluster.LocalCurator = latest(local)
 		r.Status.Set(status)
 		r.publishView(latest(views), id.Owner)
@@ -99,6 +100,24 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 		case <-unmeasured.Changed():
 		}
 	}
+}
+
+// storeOf is the store's status, with what the role that provides it says if the store itself says nothing.
+func storeOf(store *consensusv1.StoreStatus, instances roles.Instances) *consensusv1.StoreStatus {
+	for _, instance := range instances {
+		if slices.Contains(instance.Provides, roles.CapabilityConsensus) {
+			return problem.OfStore(store, instance.Status)
+		}
+	}
+	return store
+}
+
+// StoreAway says that the store has no majority of its members; "": it has one, or this node has no member that was formed.
+func StoreAway(of *event.Value[*consensusv1.StoreStatus]) string {
+	if store, _ := of.Get(); store.GetFormed() && !store.GetQuorum() {
+		return "the consensus store has no majority: " + store.GetProblem()
+	}
+	return ""
 }
 
 // both is two problems as one, of which there may be none.

@@ -4,8 +4,11 @@ import (
 	"testing"
 
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // A report that says nothing new is not published again.
@@ -71,5 +74,31 @@ func TestReached(t *testing.T) {
 		if got := reached(listening, addresses); got != want {
 			t.Errorf("%q: got %q, want %q", listening, got, want)
 		}
+	}
+}
+
+// The store's status says why the role that provides it does not run, and only of that role.
+func TestStoreOf(t *testing.T) {
+	failed := &clusterv1.InstanceStatus{Role: "consensus", State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "its data is gone"}
+	store := new(consensusv1.StoreStatus)
+	if got := storeOf(store, roles.Instances{{Status: failed}}); got != store {
+		t.Errorf("of another role: %v", got)
+	}
+	if got := storeOf(store, roles.Instances{{Status: failed, Provides: []string{roles.CapabilityConsensus}}}); got.GetProblem() != "role consensus is Failed: its data is gone" {
+		t.Errorf("%v", got)
+	}
+}
+
+// A store counts as away while it is formed and has no majority.
+func TestStoreAway(t *testing.T) {
+	for want, store := range map[string]*consensusv1.StoreStatus{
+		"": {Formed: true, Quorum: true}, "the consensus store has no majority: no leader": {Formed: true, Problem: "no leader"},
+	} {
+		if got := StoreAway(event.New(store)); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := StoreAway(event.New(new(consensusv1.StoreStatus))); got != "" {
+		t.Errorf("of a store that was not formed: %q", got)
 	}
 }

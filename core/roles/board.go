@@ -35,11 +35,12 @@ func stateName(state hostv1.InstanceState) string {
 
 // entry is what is known of one role. Its parts are never changed, only replaced.
 type entry struct {
-	status  *clusterv1.InstanceStatus
-	remit   *plugin.Remit
-	process *plugin.Process
-	sandbox *nodev1.Sandbox
-	conn    grpc.ClientConnInterface
+	status   *clusterv1.InstanceStatus
+	provided []string
+	remit    *plugin.Remit
+	process  *plugin.Process
+	sandbox  *nodev1.Sandbox
+	conn     grpc.ClientConnInterface
 	// idle is the generation of the newest plan that the role's actor has seen while it had no instance.
 	idle uint64
 }
@@ -108,7 +109,7 @@ func instancesOf(entries map[string]entry) Instances {
 	instances := make(Instances, 0, len(entries))
 	for _, role := range slices.Sorted(maps.Keys(entries)) {
 		e := entries[role]
-		instances = append(instances, Instance{Status: e.status, Remit: e.remit, Process: e.process, Sandbox: e.sandbox})
+		instances = append(instances, Instance{Status: e.status, Provides: e.provided, Remit: e.remit, Process: e.process, Sandbox: e.sandbox})
 	}
 	return instances
 }

@@ -60,7 +60,8 @@ func (a *actor) describe(s shown) {
 		status.Plugin, status.PluginVersion = record.GetName(), record.GetVersion()
 		status.Digest = record.GetDigests()[store.Platform]
 		status.ConfigurationGeneration = of.desired.Assignment.GetGeneration()
-		status.InSplit, status.StopGrace = store.ManifestOf(record, a.role).GetInSplit(), store.ManifestOf(record, a.role).GetStopGrace()
+		manifest := store.ManifestOf(record, a.role)
+		status.InSplit, status.StopGrace, e.provided = manifest.GetInSplit(), manifest.GetStopGrace(), manifest.GetProvides()
 	}
 	status.Tier = tierOf(e.remit, of.desired, a.role)
 	if a.seen.desired != nil {

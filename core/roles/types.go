@@ -43,6 +43,8 @@ type Instances []Instance
 type Instance struct {
 	// Status is what is reported of it. Never nil, never changed after it was published.
 	Status *clusterv1.InstanceStatus
+	// Provides is the capabilities that the role provides by the manifest of what it is to run as.
+	Provides []string
 	// Remit and Process are nil while no process runs.
 	Remit   *plugin.Remit
 	Process *plugin.Process

@@ -83,6 +83,12 @@ type State struct {
 	Applied uint64 `json:"applied"`
 	// Finished says that it starts from what it has stored, whether anybody answers it or not.
 	Finished bool `json:"finished"`
+	// Asked says that it asks the others, and so knows whom it reaches. One of an older version does not.
+	Asked bool `json:"asked,omitempty"`
+	// Reached are the members that answered it when it last asked them, AskedAgo milliseconds ago; Unreached are those that have not answered for some time.
+	Reached   []string `json:"reached,omitempty"`
+	Unreached []string `json:"unreached,omitempty"`
+	AskedAgo  int64    `json:"askedAgo,omitempty"`
 }
 
 // ParseState reads one that was encoded as JSON.

@@ -361,3 +361,53 @@ func TestRemovedNodeIsNotHeld(t *testing.T) {
 	c.awaitGone(third)
 	c.await("reeve-2", "as soon as that of reeve-4 or reeve-5 votes")
 }
+
+// hears has a member say whom it reaches and whom it does not.
+func (c *company) hears(id uint64, reached, unreached []uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.answers[id]
+	state.Asked, state.Reached, state.Unreached = true, nil, nil
+	for _, one := range reached {
+		state.Reached = append(state.Reached, peers.FormatMember(one))
+	}
+	for _, one := range unreached {
+		state.Unreached = append(state.Unreached, peers.FormatMember(one))
+	}
+	c.answers[id] = state
+}
+
+// TestUnheardLearnerDoesNotVote has a learner that the leader hears, and another voter does not: it would be of no use to that one.
+func TestUnheardLearnerDoesNotVote(t *testing.T) {
+	c := newCompany(t, second)
+	c.hears(second, []uint64{c.own}, nil)
+	c.join(third, true)
+	c.says(third, leaderApplied, true)
+	c.lead(nil, "reeve-1", "reeve-2", "reeve-3")
+	c.await("reeve-3", "cannot vote before it answers the members of reeve-2 at https://192.0.2.1:1")
+	if c.votes(third) {
+		t.Fatal("it votes")
+	}
+	c.hears(second, []uint64{c.own, third}, nil)
+	storetest.Eventually(t, "it votes", func() bool { return c.votes(third) })
+}
+
+// TestBridgeIsNotTakenOut has two members that do not reach each other, while the leader reaches both: the store would have no quorum without it.
+func TestBridgeIsNotTakenOut(t *testing.T) {
+	c := newCompany(t, second, third)
+	c.hears(c.own, []uint64{second, third}, nil)
+	c.hears(second, []uint64{c.own}, []uint64{third})
+	c.hears(third, []uint64{c.own}, []uint64{second})
+	c.lead(nil, "reeve-2", "reeve-3")
+	c.await("reeve-1", "cannot be taken out: without its member the store would have no quorum, since the members of reeve-2 and reeve-3 do not reach each other")
+	if told := c.told("reeve-2"); !slices.Equal(told.GetUnreached(), []string{"reeve-3"}) || !told.GetHealthy() {
+		t.Errorf("of reeve-2 is told: %v", told)
+	}
+	if told := c.told("reeve-1"); !told.GetStuck() || len(told.GetUnreached()) > 0 || len(c.gone()) > 0 {
+		t.Errorf("of reeve-1 is told: %v; gone is %v", told, c.gone())
+	}
+	// Then the leadership can be handed over, which is tried.
+	c.hears(second, []uint64{c.own, third}, nil)
+	c.hears(third, []uint64{c.own, second}, nil)
+	c.await("reeve-1", "its member is being removed")
+}

@@ -83,6 +83,51 @@ func (p *picture) voters(without uint64) (all []store.Peer, silent []string) {
 	return all, silent
 }
 
+// deaf are the nodes of the voters that have not heard a member, of those that say whom they hear.
+func (p *picture) deaf(member store.Peer) (nodes []string) {
+	for _, peer := range p.peers {
+		state := p.answers[peer.ID]
+		if !peer.Learner && peer.ID != p.own.ID && state.Asked && !slices.Contains(state.Reached, peers.FormatMember(member.ID)) {
+			nodes = append(nodes, peer.Node)
+		}
+	}
+	return nodes
+}
+
+// linked reports whether neither of two members says that it does not reach the other.
+func (p *picture) linked(a, b store.Peer) bool {
+	return !slices.Contains(p.answers[a.ID].Unreached, peers.FormatMember(b.ID)) && !slices.Contains(p.answers[b.ID].Unreached, peers.FormatMember(a.ID))
+}
+
+// heirs are those of some voters that could lead the store without the local member: each is good, and linked with so many good ones that they are a majority.
+func (p *picture) heirs(stay []store.Peer) (heirs []store.Peer) {
+	for _, heir := range stay {
+		followers := 0
+		for _, peer := range stay {
+			if p.good(peer) && p.linked(heir, peer) {
+				followers++
+			}
+		}
+		if p.good(heir) && 2*followers > len(stay) {
+			heirs = append(heirs, heir)
+		}
+	}
+	return heirs
+}
+
+// apart names the pairs of some voters that do not reach each other.
+func (p *picture) apart(among []store.Peer) string {
+	var pairs []string
+	for n, a := range among {
+		for _, b := range among[n+1:] {
+			if !p.linked(a, b) {
+				pairs = append(pairs, a.Node+" and "+b.Node)
+			}
+		}
+	}
+	return strings.Join(pairs, ", ")
+}
+
 // markInterval is how far apart it is noted what the leader has applied. Between one and a few of them a member has to have applied the same.
 const markInterval = time.Second
 
@@ -214,9 +259,16 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 		member.Step, member.Stuck = p.steps[member.NodeId], p.stuck[member.NodeId]
 		state.Members = append(state.Members, member)
 	}
+	_, cuts := store.Links(p.peers, p.answers)
 	for _, peer := range p.peers {
 		_, answers := p.answers[peer.ID]
-		tell(&consensusv1.StoreStateMember{NodeId: peer.Node, MemberId: peers.FormatMember(peer.ID), Learner: peer.Learner, Healthy: answers})
+		told := &consensusv1.StoreStateMember{NodeId: peer.Node, MemberId: peers.FormatMember(peer.ID), Learner: peer.Learner, Healthy: answers}
+		for _, cut := range cuts {
+			if cut.From == peer.Node {
+				told.Unreached = append(told.Unreached, cut.To)
+			}
+		}
+		tell(told)
 	}
 	for id, node := range p.removed { // it counts as a member until it is done
 		tell(&consensusv1.StoreStateMember{NodeId: node, MemberId: peers.FormatMember(id)})

@@ -46,6 +46,12 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 				"start these nodes, and wait until they have caught up", strings.Join(allSilent, ", ")), true)
 			continue
 		}
+		// The others may hear the local member, and not each other.
+		if peer.ID == p.own.ID && len(p.heirs(stay)) == 0 {
+			p.tell(peer.Node, fmt.Sprintf("cannot be taken out: without its member the store would have no quorum, since the members of %s do not reach each other; "+
+				"open the way between these nodes first", p.apart(stay)), true)
+			continue
+		}
 		// The store grows before it shrinks: otherwise a swap of all members would leave only one in between. A member that does not work, or whose node was deleted, is
 		// removed at once.
 		if coming := m.coming(p); len(coming) > 0 && p.good(peer) && !m.Gone(peer.Node) && len(stay) < min(len(all), len(p.desired)) {
@@ -78,8 +84,9 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 func (m *Members) hand(ctx context.Context, p *picture) error {
 	var to *store.Peer
 	stay, _ := p.voters(p.own.ID)
+	stay = p.heirs(stay)
 	for n, peer := range stay {
-		if p.good(peer) && (to == nil || p.wants(peer.Node) && !p.wants(to.Node) || p.wants(peer.Node) == p.wants(to.Node) && p.answers[peer.ID].Applied > p.answers[to.ID].Applied) {
+		if to == nil || p.wants(peer.Node) && !p.wants(to.Node) || p.wants(peer.Node) == p.wants(to.Node) && p.answers[peer.ID].Applied > p.answers[to.ID].Applied {
 			to = &stay[n]
 		}
 	}

@@ -43,7 +43,14 @@ func (m *Members) teach(ctx context.Context, p *picture, peer store.Peer) error 
 	caughtUp := answers && p.follows(peer) && m.learner.applied >= m.learner.target
 	// One that still has to ask for its place to start must not vote: without it there may be no quorum, and so nobody to answer.
 	ready := caughtUp && state.Finished
+	deaf := p.deaf(peer)
 	switch {
+	case ready && len(deaf) > 0:
+		// It would count as one of those that are needed, and be of no use to them.
+		p.tell(peer.Node, fmt.Sprintf("its member has taken over the data, but cannot vote before it answers the members of %s at %s: open the way from these nodes to that address",
+			strings.Join(deaf, ", "), strings.Join(peer.URLs, ", ")), false)
+		m.learner.since = now
+		return nil
 	case ready && len(voters)-len(silent)+1 > (len(voters)+1)/2:
 		m.Before("promote")
 		err := m.Store.Promote(ctx, peer.ID)

@@ -1,8 +1,10 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -96,9 +98,15 @@ func message(current *store.Status, access door.State, usage []*consensusv1.User
 	m.DatabaseInUse = current.InUse
 	m.LeaderChanges = current.LeaderChanges
 	m.Quota = current.Quota
-	m.Problem = current.Problem()
+	m.Problem = cmp.Or(current.Problem(), current.Threat())
 	for _, member := range current.Members {
-		m.Members = append(m.Members, &consensusv1.StoreMember{Id: member.ID, Name: member.Name, Learner: member.Learner})
+		told := &consensusv1.StoreMember{Id: member.ID, Name: member.Name, Learner: member.Learner, Silent: slices.Contains(current.Silent, member.Name)}
+		for _, cut := range current.Cuts {
+			if cut.From == member.Name {
+				told.Unreached = append(told.Unreached, cut.To)
+			}
+		}
+		m.Members = append(m.Members, told)
 	}
 	return m
 }

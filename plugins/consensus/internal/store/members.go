@@ -73,7 +73,15 @@ func (s *Store) closing() bool {
 // state is how the local member is.
 func (s *Store) state() peers.State {
 	server := s.etcd.Server
-	return peers.State{Member: server.MemberID().String(), Leader: memberName(server.Leader()), Applied: server.AppliedIndex(), Finished: s.finished.Load()}
+	state := peers.State{Member: server.MemberID().String(), Leader: memberName(server.Leader()), Applied: server.AppliedIndex(), Finished: s.finished.Load()}
+	s.reach.tell(&state, time.Now())
+	return state
+}
+
+// otherPeers are the other members.
+func (s *Store) otherPeers() []Peer {
+	own := uint64(s.etcd.Server.MemberID())
+	return slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.ID == own })
 }
 
 // answerBound is how long a member may take to say how it is.
@@ -83,7 +91,7 @@ const answerBound = time.Second
 func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 	own := uint64(s.etcd.Server.MemberID())
 	answers := map[uint64]peers.State{own: s.state()}
-	others := slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.ID == own })
+	others := s.otherPeers()
 	if len(others) == 0 {
 		return answers
 	}
@@ -107,6 +115,9 @@ func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 		})
 	}
 	asking.Wait()
+	if ctx.Err() == nil {
+		s.reach.note(others, answers, time.Now())
+	}
 	return answers
 }
 
@@ -137,18 +148,6 @@ func getFrom(ctx context.Context, client *http.Client, url string) ([]byte, http
 	}
 	content, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	return content, answer.Header, err
-}
-
-// silent are the nodes whose members do not answer.
-func (s *Store) silent(ctx context.Context) []string {
-	answers := s.Ask(ctx)
-	var nodes []string
-	for _, peer := range s.Peers() {
-		if _, ok := answers[peer.ID]; !ok {
-			nodes = append(nodes, peer.Node)
-		}
-	}
-	return nodes
 }
 
 // Expect has the member listen for the others from now on, although there are none yet.

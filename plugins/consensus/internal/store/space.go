@@ -199,6 +199,9 @@ func (s Status) silence() string {
 	if len(s.Silent) == 0 {
 		return ""
 	}
+	if len(s.Silent) == 1 {
+		return fmt.Sprintf(": of its %d members that of %s does not answer; start this node, or see that it is reached", len(s.Members), s.Silent[0])
+	}
 	return fmt.Sprintf(": of its %d members those of %s do not answer; start these nodes, or see that they are reached", len(s.Members), strings.Join(s.Silent, ", "))
 }
 

@@ -31,8 +31,9 @@ type Status struct {
 	Room Room
 	// Corrupt is whether etcd found that the members' data differs, from when on it refuses everything.
 	Corrupt bool
-	// Silent are the nodes whose members do not answer, as far as that was asked: while there is no quorum.
+	// Silent are the nodes whose members nobody reaches of those that the local one hears, Cuts are between members of which somebody reaches both.
 	Silent []string
+	Cuts   []Cut
 	// Unreachable is why the others do not reach the local member; empty: they do, or there are none.
 	Unreachable string
 	// Members are sorted by ID.
@@ -70,6 +71,7 @@ func (s *Store) Run(ctx context.Context) error {
 	defer s.feel(reading)()
 	defer s.attend(reading)()
 	defer s.trimHistory(reading)()
+	defer s.listen(reading)()
 	removal, members, stop := s.awaitMembers(reading, end)
 	defer stop()
 	for {
@@ -209,8 +211,9 @@ func (s *Store) refresh(ctx context.Context) {
 	}
 	status.Unreachable = s.peering.said()
 	if !quorum {
-		status.Silent = s.silent(ctx)
+		s.Ask(ctx)
 	}
+	status.Silent, status.Cuts = s.links(quorum)
 	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
 	status.Members = s.members()
 

@@ -81,6 +81,7 @@ type Store struct {
 	halted    bool
 	finished  atomic.Bool // the marker's phase is complete
 	others    acquaintances
+	reach     reach
 
 	status     event.Value[Status]
 	space      *space

@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/plugins/curator/internal/tickets"
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -123,7 +124,7 @@ func (s *Service) AcceptNode(ctx context.Context, request *clusterv1.AcceptNodeR
 	}
 	node := got.GetNode()
 	if request.GetDryRun() {
-		node.Problem = node.GetStatus().GetProblem()
+		node.Problem = problem.Join(problem.OfNode(node))
 	}
 	s.made(ctx, request.GetDryRun(), "the next start of a node is accepted", "node", id)
 	return &clusterv1.AcceptNodeResponse{Node: node}, nil

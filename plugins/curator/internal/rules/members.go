@@ -34,6 +34,9 @@ func Unsafe(before, after *store.State) []string {
 	case len(is.voters) == 0:
 		return []string{fmt.Sprintf("no voting member of the consensus store would be left without %s: wait until %s has one (`reeve node list`)",
 			going, strings.Join(stay, " or "))}
+	case is.margin() <= 0 && is.margin() <= was.margin() && len(is.apart) > 0:
+		return []string{fmt.Sprintf("the consensus store would have no quorum without %s, since members that stay do not reach each other (%s): "+
+			"open the way between these nodes first", going, strings.Join(is.apart, ", "))}
 	case is.margin() <= 0 && is.margin() <= was.margin():
 		return []string{fmt.Sprintf("the consensus store would have no quorum without %s, since of the %d voting members left those of %s do not answer: "+
 			"bring them back, or take them out first", going, len(is.voters), strings.Join(is.silent, ", "))}
@@ -46,10 +49,12 @@ type polled struct {
 	voters []string // those that stay
 	silent []string // those of them that do not answer
 	going  []string // the others
+	apart  []string // pairs of those that stay and answer, which do not reach each other
+	linked int      // how many that stay and answer one of them reaches at most, itself included
 }
 
-// margin is more than 0 if those that answer are a majority of those that stay.
-func (p polled) margin() int { return len(p.voters) - 2*len(p.silent) }
+// margin is more than 0 if one of those that answer reaches a majority of those that stay.
+func (p polled) margin() int { return 2*p.linked - len(p.voters) }
 
 func poll(state *store.State, stay []string) (p polled) {
 	for _, member := range state.Store.GetMembers() {
@@ -64,7 +69,26 @@ func poll(state *store.State, stay []string) (p polled) {
 			}
 		}
 	}
+	p.linked, p.apart = links(state, slices.DeleteFunc(slices.Clone(p.voters), func(id string) bool { return slices.Contains(p.silent, id) }))
 	return p
+}
+
+// links returns how many of the members of some nodes one of them reaches at most, itself included, and the pairs of nodes whose members do not reach each other.
+func links(state *store.State, nodes []string) (most int, apart []string) {
+	for n, id := range nodes {
+		linked := len(nodes)
+		for m, other := range nodes {
+			if !slices.Contains(state.StoreMember(id).GetUnreached(), other) && !slices.Contains(state.StoreMember(other).GetUnreached(), id) {
+				continue
+			}
+			linked--
+			if n < m {
+				apart = append(apart, id+" and "+other)
+			}
+		}
+		most = max(most, linked)
+	}
+	return most, apart
 }
 
 // Abrupt returns why the consensus store cannot do without the member of a node from one moment to the next, in sentences: the others must be able to decide that it
@@ -80,8 +104,8 @@ func Abrupt(state *store.State, node string) (reasons []string, answers bool) {
 	if !mayVote(own) {
 		return nil, false
 	}
-	voters, answering := 0, 0
-	var silent, removed []string
+	voters := 0
+	var answer, silent, removed []string
 	for _, member := range state.Store.GetMembers() {
 		id := member.GetNodeId()
 		here := runs(state.Nodes[id])
@@ -97,9 +121,10 @@ func Abrupt(state *store.State, node string) (reasons []string, answers bool) {
 			silent = append(silent, id)
 		case votes(member):
 			voters++
-			answering++
+			answer = append(answer, id)
 		}
 	}
+	answering, apart := links(state, answer)
 	if 2*answering > voters {
 		return nil, own.GetHealthy()
 	}
@@ -107,6 +132,9 @@ func Abrupt(state *store.State, node string) (reasons []string, answers bool) {
 		answering, voters, node)
 	if len(silent) > 0 {
 		reason += fmt.Sprintf("; those of %s do not answer", strings.Join(silent, ", "))
+	}
+	if len(apart) > 0 {
+		reason += fmt.Sprintf("; some do not reach each other: %s; open the way between these nodes first", strings.Join(apart, ", "))
 	}
 	if len(removed) > 0 {
 		reason += fmt.Sprintf("; those of %s, which were removed, it has not let go yet: wait until it has (`reeve node list`)", strings.Join(removed, ", "))

@@ -82,11 +82,11 @@ func (s *Store) NoteRefused(ctx context.Context, revision int64, node string, re
 	return nil
 }
 
-// problem says what operators have to look at; "": nothing.
-func (s *State) problem(id string) string {
+// refused says which start of a node's core was refused; "": none.
+func (s *State) refused(id string) string {
 	refused := s.Refused[id]
 	if refused == nil {
-		return s.Statuses[id].GetProblem()
+		return ""
 	}
 	at := refused.GetTime().AsTime().UTC().Format("2006-01-02T15:04:05Z")
 	what := fmt.Sprintf("an older start of the node (number %d, and number %d is known) called at %s from %s, and was refused: its disk is an older copy",

@@ -52,7 +52,10 @@ func (s *State) Left(node string) bool {
 func (s *State) membership(record *clusterv1.NodeRecord) *clusterv1.StoreMembership {
 	for _, member := range s.Store.GetMembers() {
 		if member.GetNodeId() == record.GetId() {
-			return &clusterv1.StoreMembership{MemberId: member.GetMemberId(), Learner: member.GetLearner(), Step: member.GetStep(), Stuck: member.GetStuck()}
+			return &clusterv1.StoreMembership{
+				MemberId: member.GetMemberId(), Learner: member.GetLearner(), Step: member.GetStep(), Stuck: member.GetStuck(),
+				Silent: member.GetMemberId() != "" && !member.GetHealthy(), Unreached: member.GetUnreached(),
+			}
 		}
 	}
 	if s.toBeMember(record) {

@@ -11,6 +11,7 @@ import (
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
@@ -141,7 +142,13 @@ func (s *State) Node(id string) *clusterv1.Node {
 	if !ok {
 		return nil
 	}
-	return &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive(id), Store: s.membership(record), Problem: s.problem(id)}
+	node := &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive(id), Store: s.membership(record)}
+	problems := problem.OfNode(node)
+	if refused := s.refused(id); refused != "" {
+		problems = append([]string{refused}, problems...)
+	}
+	node.Problem = problem.Join(problems)
+	return node
 }
 
 // With returns the state after a change.

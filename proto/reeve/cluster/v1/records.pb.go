@@ -2687,7 +2687,8 @@ type Node struct {
 	Status *NodeStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// Whether the node's heartbeat is fresh.
 	Healthy bool `protobuf:"varint,3,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// What is wrong with it that somebody has to look at: two machines with its key, an older copy of its disk. Empty: nothing is known.
+	// What is wrong with it that somebody has to look at: two machines with its key, a role that does not work, a member of the store that does not answer. Several are
+	// separated by "; ". Empty: nothing is known.
 	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
 	// What the consensus store says of the node's member; absent if it has none and is to have none.
 	Store         *StoreMembership `protobuf:"bytes,5,opt,name=store,proto3" json:"store,omitempty"`
@@ -2769,7 +2770,11 @@ type StoreMembership struct {
 	// What is being done to have it as it should be, and what that waits for; empty: nothing is to be done.
 	Step string `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
 	// Whether the step was given up, or is refused: the step says why.
-	Stuck         bool `protobuf:"varint,4,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	Stuck bool `protobuf:"varint,4,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	// Whether its member does not answer the store's leader.
+	Silent bool `protobuf:"varint,5,opt,name=silent,proto3" json:"silent,omitempty"`
+	// Node IDs of the members that do not answer that of this node, although they answer another one, sorted.
+	Unreached     []string `protobuf:"bytes,6,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2830,6 +2835,20 @@ func (x *StoreMembership) GetStuck() bool {
 		return x.Stuck
 	}
 	return false
+}
+
+func (x *StoreMembership) GetSilent() bool {
+	if x != nil {
+		return x.Silent
+	}
+	return false
+}
+
+func (x *StoreMembership) GetUnreached() []string {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
 }
 
 var File_reeve_cluster_v1_records_proto protoreflect.FileDescriptor
@@ -3077,12 +3096,14 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\x12\x18\n" +
 	"\ahealthy\x18\x03 \x01(\bR\ahealthy\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x127\n" +
-	"\x05store\x18\x05 \x01(\v2!.reeve.cluster.v1.StoreMembershipR\x05store\"r\n" +
+	"\x05store\x18\x05 \x01(\v2!.reeve.cluster.v1.StoreMembershipR\x05store\"\xa8\x01\n" +
 	"\x0fStoreMembership\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x18\n" +
 	"\alearner\x18\x02 \x01(\bR\alearner\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\tR\x04step\x12\x14\n" +
-	"\x05stuck\x18\x04 \x01(\bR\x05stuck*\xa5\x01\n" +
+	"\x05stuck\x18\x04 \x01(\bR\x05stuck\x12\x16\n" +
+	"\x06silent\x18\x05 \x01(\bR\x06silent\x12\x1c\n" +
+	"\tunreached\x18\x06 \x03(\tR\tunreached*\xa5\x01\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eNODE_STATE_NEW\x10\x01\x12\x16\n" +

@@ -765,7 +765,7 @@ type StoreStatus struct {
 	Access       []*AccessStatus `protobuf:"bytes,11,rep,name=access,proto3" json:"access,omitempty"`
 	// Bytes that the local member's database may have on disk, a reserve for the cluster user among them.
 	Quota int64 `protobuf:"varint,12,opt,name=quota,proto3" json:"quota,omitempty"`
-	// What keeps the store from its work, such as a lack of room, and what to do about it; for people. Empty: nothing.
+	// What keeps the store from its work, such as a lack of room, or endangers it, such as a member that does not answer, and what to do about it; for people. Empty: nothing.
 	Problem string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
 	// Bytes of the database that are in use: what defragmenting would leave.
 	DatabaseInUse int64 `protobuf:"varint,14,opt,name=database_in_use,json=databaseInUse,proto3" json:"database_in_use,omitempty"`
@@ -1097,10 +1097,14 @@ func (x *RecoverResponse) GetSizeAfter() int64 {
 }
 
 type StoreMember struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Learner       bool                   `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Learner bool                   `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
+	// Whether it answers neither the local member nor any other that the local one hears.
+	Silent bool `protobuf:"varint,4,opt,name=silent,proto3" json:"silent,omitempty"`
+	// Names of the members that do not answer this one, although they answer another one, sorted.
+	Unreached     []string `protobuf:"bytes,5,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1154,6 +1158,20 @@ func (x *StoreMember) GetLearner() bool {
 		return x.Learner
 	}
 	return false
+}
+
+func (x *StoreMember) GetSilent() bool {
+	if x != nil {
+		return x.Silent
+	}
+	return false
+}
+
+func (x *StoreMember) GetUnreached() []string {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
 }
 
 type AccessStatus struct {
@@ -1367,7 +1385,9 @@ type StoreStateMember struct {
 	// What is being done to have it as it should be, and what that waits for; empty: nothing is to be done.
 	Step string `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
 	// Whether the step was given up, or is refused: the step says why, and what to do.
-	Stuck         bool `protobuf:"varint,6,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	Stuck bool `protobuf:"varint,6,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	// Node IDs of the members that do not answer this one, although they answer another one, sorted.
+	Unreached     []string `protobuf:"bytes,7,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1442,6 +1462,13 @@ func (x *StoreStateMember) GetStuck() bool {
 		return x.Stuck
 	}
 	return false
+}
+
+func (x *StoreStateMember) GetUnreached() []string {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
 }
 
 type JoinRequest struct {
@@ -1799,11 +1826,13 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\vsize_before\x18\x01 \x01(\x03R\n" +
 	"sizeBefore\x12\x1d\n" +
 	"\n" +
-	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"K\n" +
+	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"\x81\x01\n" +
 	"\vStoreMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
-	"\alearner\x18\x03 \x01(\bR\alearner\"~\n" +
+	"\alearner\x18\x03 \x01(\bR\alearner\x12\x16\n" +
+	"\x06silent\x18\x04 \x01(\bR\x06silent\x12\x1c\n" +
+	"\tunreached\x18\x05 \x03(\tR\tunreached\"~\n" +
 	"\fAccessStatus\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x125\n" +
@@ -1819,14 +1848,15 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"StoreState\x12)\n" +
 	"\x10desired_revision\x18\x01 \x01(\x03R\x0fdesiredRevision\x12>\n" +
 	"\amembers\x18\x02 \x03(\v2$.reeve.consensus.v1.StoreStateMemberR\amembers\x12.\n" +
-	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\"\xa6\x01\n" +
+	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\"\xc4\x01\n" +
 	"\x10StoreStateMember\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x18\n" +
 	"\alearner\x18\x03 \x01(\bR\alearner\x12\x18\n" +
 	"\ahealthy\x18\x04 \x01(\bR\ahealthy\x12\x12\n" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
-	"\x05stuck\x18\x06 \x01(\bR\x05stuck\"{\n" +
+	"\x05stuck\x18\x06 \x01(\bR\x05stuck\x12\x1c\n" +
+	"\tunreached\x18\a \x03(\tR\tunreached\"{\n" +
 	"\vJoinRequest\x12!\n" +
 	"\fpeer_address\x18\x01 \x01(\tR\vpeerAddress\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\x18\n" +
