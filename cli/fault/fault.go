@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/proto/problem"
 )
 
 // Code is the exit code of a command. The numbers are stable.
@@ -88,13 +90,8 @@ func CodeOf(err error) Code {
 	return Failed
 }
 
-// Message returns the text of an error without gRPC's own prefix.
-func Message(err error) string {
-	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
-		return s.Message()
-	}
-	return err.Error()
-}
+// Message returns the text of an error without gRPC's own words.
+func Message(err error) string { return problem.Plain(err) }
 
 // Details returns the lines that belong to an error.
 func Details(err error) []string {

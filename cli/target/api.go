@@ -39,7 +39,7 @@ func (l lazyConn) Invoke(ctx context.Context, method string, request, reply any,
 	}
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	return l.t.curators.Invoke(ctx, method, request, reply, options...)
+	return unlessCutOff(ctx, l.t.cutOff, func(ctx context.Context) error { return l.t.curators.Invoke(ctx, method, request, reply, options...) })
 }
 
 func (l lazyConn) NewStream(ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -181,11 +181,11 @@ func (k *known) into(context *contexts.Context) {
 	}
 }
 
-// askNodes asks all nodes that the context knows at once where the curators are now, and has try try what each says, in the order in which they
-// answer, until it says that it was right.
-func (t *Target) askNodes(ctx context.Context, try func(curators []string) bool) {
+// askNodes asks all nodes that the context knows at once how they are, and has try look at what each says, in the order in which they answer, until it says that it has seen
+// enough.
+func (t *Target) askNodes(ctx context.Context, try func(*nodev1.Status) bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	nodes, answers := t.known.nodeIDs(), make(chan []string)
+	nodes, answers := t.known.nodeIDs(), make(chan *nodev1.Status)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, id := range nodes {
@@ -200,8 +200,8 @@ func (t *Target) askNodes(ctx context.Context, try func(curators []string) bool)
 	defer cancel()
 	for range nodes {
 		select {
-		case curators := <-answers:
-			if len(curators) > 0 && try(curators) {
+		case said := <-answers:
+			if said != nil && try(said) {
 				return
 			}
 		case <-ctx.Done():
@@ -210,7 +210,7 @@ func (t *Target) askNodes(ctx context.Context, try func(curators []string) bool)
 	}
 }
 
-func (t *Target) askNode(ctx context.Context, id string) []string {
+func (t *Target) askNode(ctx context.Context, id string) *nodev1.Status {
 	conn, err := t.dialNode(t.known.node(id), id)
 	if err != nil {
 		return nil
@@ -220,5 +220,5 @@ func (t *Target) askNode(ctx context.Context, id string) []string {
 	if err != nil {
 		return nil
 	}
-	return response.GetStatus().GetCluster().GetCurators()
+	return response.GetStatus()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/reeveproject/reeve/cli/internal/testcluster"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -57,6 +58,8 @@ type rig struct {
 	others []string
 	// lost says that the address of the real one leads nowhere, of which only the machine's own way to it is left.
 	lost bool
+	// member is what nodes say of their member of the store.
+	member *consensusv1.StoreStatus
 }
 
 func newKey(t *testing.T, file string) ed25519.PrivateKey {
@@ -131,7 +134,7 @@ func (a api) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetSt
 	if a.rig.lost {
 		access.Curators, access.LocalCurator = []string{nowhere}, a.rig.Curator()
 	}
-	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: a.id, Cluster: access}}, nil
+	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: a.id, Store: a.rig.member, Cluster: access}}, nil
 }
 
 // serveNode serves the own API of a node, which tells the curator where that is.

@@ -223,7 +223,11 @@ func (t *Target) connectContext(ctx context.Context) error {
 	if connected(ctx, t.curators) {
 		return nil
 	}
-	t.askNodes(ctx, func(curators []string) bool {
+	t.askNodes(ctx, func(said *nodev1.Status) bool {
+		curators := said.GetCluster().GetCurators()
+		if len(curators) == 0 {
+			return false
+		}
 		conn, err := t.dialCurators(curators, t.trust, t.advice())
 		if err != nil {
 			return false

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -127,8 +128,8 @@ func explanation(err error) string {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return fmt.Sprintf("the curator refuses this node (%s): %s", failure.Code(), failure.Message())
 	case codes.DeadlineExceeded:
-		return fmt.Sprintf("the curator did not answer in time (%s)", failure.Message())
+		return "the curator did not answer in time"
 	default:
-		return fmt.Sprintf("%s: %s", failure.Code(), failure.Message())
+		return fmt.Sprintf("%s: %s", failure.Code(), problem.Plain(err))
 	}
 }
