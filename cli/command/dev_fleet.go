@@ -222,11 +222,11 @@ func (f *fleet) interrupted(ctx context.Context) bool {
 	return ctx.Err() != nil && !f.options.detach && f.started()
 }
 
-// untilEnd says every change of the nodes until ctx ends. A node that ends by itself ends the command if it is the only one; of several the others go on.
-func (f *fleet) untilEnd(ctx context.Context) error {
+// untilEnd says every change of some nodes until ctx ends. A node that ends by itself ends the command if it is the only one; of several the others go on.
+func (f *fleet) untilEnd(ctx context.Context, nodes []*fleetNode) error {
 	var waiting sync.WaitGroup
-	ends := make([]error, len(f.nodes))
-	for i, node := range f.nodes {
+	ends := make([]error, len(nodes))
+	for i, node := range nodes {
 		waiting.Go(func() {
 			ends[i] = node.follower.UntilEnd(ctx)
 			if ends[i] != nil && len(f.nodes) > 1 {
@@ -263,12 +263,7 @@ func (f *fleet) lower() error {
 
 // stop stops the nodes that this command has started, unless they have ended by themselves, and returns cause, with what went wrong in stopping.
 func (f *fleet) stop(cause error) error {
-	var running []*fleetNode
-	for _, node := range f.nodes {
-		if node.daemon != nil && !node.daemon.Ended() {
-			running = append(running, node)
-		}
-	}
+	running := f.running()
 	switch {
 	case len(running) == 0:
 		return cause

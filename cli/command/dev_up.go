@@ -79,6 +79,10 @@ func (c *commands) up(ctx context.Context, dir string, options upOptions) error 
 	switch {
 	case err != nil && f.interrupted(ctx):
 		return f.stop(nil)
+	case err != nil && f.goesOn():
+		f.say(output.CleanLines(err.Error()))
+		f.say("The other nodes go on. Ctrl-C stops them, and `" + f.c.advice(f.dir) + " dev up`, in another terminal, starts again what has ended.")
+		return f.stop(errors.Join(err, f.lower(), f.untilEnd(ctx, f.running())))
 	case err != nil:
 		return f.fail(ctx, err)
 	}
@@ -89,11 +93,23 @@ func (c *commands) up(ctx context.Context, dir string, options upOptions) error 
 	if options.detach || !f.started() {
 		return nil
 	}
-	return f.stop(f.untilEnd(ctx))
+	return f.stop(f.untilEnd(ctx, f.nodes))
 }
 
-// fail stops what was started where a cluster does not come up. Of several nodes in the background those that run are left: one that is missing is no reason to take
-// the store from the others.
+// goesOn says whether a command in the foreground goes on with those of several nodes that run: one that does not come up is no reason to take the store from the others.
+func (f *fleet) goesOn() bool { return !f.options.detach && len(f.nodes) > 1 && len(f.running()) > 0 }
+
+// running are the nodes that this command has started and that have not ended by themselves.
+func (f *fleet) running() (running []*fleetNode) {
+	for _, node := range f.nodes {
+		if node.daemon != nil && !node.daemon.Ended() {
+			running = append(running, node)
+		}
+	}
+	return running
+}
+
+// fail stops what was started where a cluster does not come up. Of several nodes in the background those that run are left.
 func (f *fleet) fail(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = fault.New(fault.Failed, "interrupted before the nodes were up", "")

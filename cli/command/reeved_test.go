@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -16,7 +17,7 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// behaviourVariable is the environment variable that says how fakeReeved behaves: "" as it should, "die" ends at once, "broken" has a role
+// behaviourVariable is the environment variable that says how fakeReeved behaves: "" as it should, "die" ends at once, "die DIRECTORY" does in that directory, "broken" has a role
 // that is Failed, "spoilt" is one whose cluster was made earlier and has a role that is Failed, "stuck" never comes Home, "deaf" does not stop.
 const behaviourVariable = "FAKE_REEVED"
 
@@ -59,6 +60,12 @@ func reeved(arguments []string) error {
 		return err
 	}
 	behaviour := os.Getenv(behaviourVariable)
+	if directory, one := strings.CutPrefix(behaviour, "die "); one {
+		behaviour = ""
+		if strings.HasSuffix(filepath.Dir(arguments[1]), directory) {
+			behaviour = "die"
+		}
+	}
 	if behaviour == "die" {
 		return fmt.Errorf("the disk is on fire\x1b[2J\u009b31m")
 	}
