@@ -162,7 +162,8 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 		Adopted: w.adopted.running(),
 		Log:     w.log.Named("roles"), Launcher: roles.FromPlugin(w.plugins.launcher), Hosts: hosts, Desired: &w.desired,
 		Budget: roles.Budgets(supervision), Liveness: roles.LivenessOf(supervision.GetLiveness()), FailuresDir: held.Failures(), Shortage: held.Shortage,
-		BootID: w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
+		StoreAway: func() string { return report.StoreAway(w.doors.Store()) },
+		BootID:    w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
 	})
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),

@@ -398,3 +398,28 @@ func TestFailuresOfTheFuture(t *testing.T) {
 		x.expect(t, "app", ready, "")
 	}, kept(dir, ""), budget(2, 10*time.Minute))
 }
+
+// TestStoreAwayDoesNotCount has roles fail while the store has no majority. Those that use it are tried again until it has one; another one is given up.
+func TestStoreAwayDoesNotCount(t *testing.T) {
+	away := ""
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.desire(providing(role("store"), roles.CapabilityConsensus), role("user", roles.CapabilityConsensus), role("other"))
+		x.expect(t, "user", ready, "")
+		away = "the consensus store has no majority"
+		x.crash(t, "user", 20)
+		x.expect(t, "user", ready, "")
+		x.get("user").crash()
+		x.expect(t, "user", backoff, "the consensus store has no majority")
+		x.crash(t, "other", 2)
+		x.expect(t, "other", failed, "it failed 2 times")
+		// The majority is back: all is Ready by itself, and what fails from then on counts.
+		away = ""
+		pass(31 * time.Second)
+		x.expect(t, "user", ready, "")
+		if got := x.of("user").GetLastFailure(); got.GetFailures() != 0 {
+			t.Errorf("failure %v", got)
+		}
+		x.crash(t, "user", 2)
+		x.expect(t, "user", failed, "it failed 2 times")
+	}, budget(1, time.Hour), func(c *roles.Config) { c.StoreAway = func() string { return away } })
+}

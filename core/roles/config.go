@@ -71,6 +71,9 @@ type Config struct {
 	// Shortage says that the node has run out of something that roles need, and what to do about it; "" if it has not. What fails meanwhile is started
 	// again however often it fails: its crash budget is not for what is the node's fault.
 	Shortage func() string
+	// StoreAway says that the consensus store of this node has no majority; "" if it has, or if there is none here. Roles that use the store fail for that, and it is not their fault either.
+	// nil: nobody knows.
+	StoreAway func() string
 
 	// Probation is how long a version of a plugin must be Ready or Degraded without a failure, where there is one to go back to, before it is what the
 	// node stays with; TrialPatience how long it may take to be Ready or Degraded. Zero values mean the defaults.

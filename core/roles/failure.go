@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // failing is a failure that is being dealt with.
@@ -52,7 +54,7 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 	if kind == eventUnresponsive {
 		message = "does not answer"
 	}
-	if shortage := a.r.config.Shortage(); shortage != "" {
+	if shortage := a.shortage(); shortage != "" {
 		f.Cause += "; " + shortage
 		a.cause = f.GetCause()
 		f = a.history.mention(f, a.r.config.budget(a.role))
@@ -79,6 +81,23 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 	}
 	delay := a.retry(fingerprint)
 	a.log.Warn("ended by itself and is started again", "reason", a.cause, "failures", f.GetFailures(), "budget", f.GetBudget(), "after", delay)
+}
+
+// shortage says what the role lacks that is not its own; "": nothing.
+func (a *actor) shortage() string {
+	if shortage := a.r.config.Shortage(); shortage != "" {
+		return shortage
+	}
+	if away := a.r.config.StoreAway; away != nil && usesStore(a.seen.manifest) {
+		return away()
+	}
+	return ""
+}
+
+// usesStore reports whether a role needs the consensus store, is of it, or requires the cluster API.
+func usesStore(manifest *rolev1.RoleManifest) bool {
+	ofStore := func(name string) bool { return name == CapabilityConsensus || name == CapabilityCluster }
+	return manifest.GetConsensusUser() != "" || slices.ContainsFunc(manifest.GetRequires(), ofStore) || slices.ContainsFunc(manifest.GetProvides(), ofStore)
 }
 
 func (a *actor) retry(fingerprint string) (delay time.Duration) {
