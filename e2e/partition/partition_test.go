@@ -41,6 +41,13 @@ func TestPartitions(t *testing.T) {
 			s.halfCut(t, [][2]int{{pair[0], pair[1]}, {pair[1], pair[0]}})
 		})
 	}
+	t.Run("a pair that only the leader reaches", func(t *testing.T) {
+		bridge := leader(t, c)
+		pair := others(bridge)
+		s.network.Cut(t, pair[0], pair[1])
+		s.named(t, bridge, s.ids[pair[0]], s.ids[pair[1]])
+		s.halfCut(t, [][2]int{{pair[0], pair[1]}, {pair[1], pair[0]}})
+	})
 	t.Run("the leader is not heard by another", func(t *testing.T) {
 		from := leader(t, c)
 		to := others(from)[0]
@@ -125,6 +132,24 @@ func (s *scene) halfCut(t *testing.T, cut [][2]int) {
 	s.awaitWishes(t)
 	for _, number := range all {
 		entered(t, s.Cluster, number, before)
+	}
+}
+
+// named waits until the leader names two nodes whose members do not reach each other, and so does the list of nodes. The leader is then not to be taken out of the store.
+func (s *scene) named(t *testing.T, bridge int, a, b string) {
+	t.Helper()
+	a, b = min(a, b), max(a, b)
+	want := fmt.Sprintf("the members of %s and %s do not reach each other", a, b)
+	eventually.True(t, soon, "the store's leader names the pair", func() (bool, string) {
+		status := s.Reeve(t, "store", "status", s.ids[bridge])
+		return strings.Contains(status.Stdout, want), status.String()
+	})
+	fleet.Await(t, s.Cluster, bridge, soon, "the cluster names the pair", func(nodes []fleet.Node) bool {
+		return strings.Contains(fleet.ByID(nodes, a).Problem, "does not reach that of "+b) && strings.Contains(fleet.ByID(nodes, b).Problem, "does not reach that of "+a)
+	})
+	refused := s.Reeve(t, "node", "role", "remove", s.ids[bridge], "consensus", "--dry-run")
+	if refused.Code == 0 || !strings.Contains(refused.Stderr, "do not reach each other") {
+		t.Errorf("the leader, which alone reaches both, may be taken out: %s", refused)
 	}
 }
 
