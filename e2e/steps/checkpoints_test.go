@@ -373,7 +373,7 @@ func (s *stepping) machines() {
 	s.curator.add(curators, around("note-refused")...)
 	core = fleet.StartCore(t, c, parameters)
 	eventually.True(t, fleet.Patience, "the copy is refused", s.nodes(func(nodes []fleet.Node) bool {
-		return fleet.ByID(nodes, id).Problem != "" && len(s.curator.missing()) == 0
+		return strings.Contains(fleet.ByID(nodes, id).Problem, "was refused") && len(s.curator.missing()) == 0
 	}))
 	s.insist("the copy is the node", home, "node", "accept", id)
 
