@@ -127,7 +127,7 @@ func (w *watch) stored(now *consensusv1.StoreStatus) {
 		if w.problem != "" {
 			w.to.Record(&nodev1.Event{
 				Type: StoreRecovered, Severity: nodev1.Severity_SEVERITY_INFO,
-				Message: "the consensus store works again", Details: map[string]string{"problem": w.problem},
+				Message: "the consensus store is well again", Details: map[string]string{"problem": w.problem},
 			})
 			w.problem = ""
 		}
@@ -137,11 +137,20 @@ func (w *watch) stored(now *consensusv1.StoreStatus) {
 		w.pending, w.due = problem, time.Now().Add(settle)
 	case !time.Now().Before(w.due):
 		w.problem, w.pending, w.due = problem, "", time.Time{}
+		severity := nodev1.Severity_SEVERITY_ERROR
+		if now.GetQuorum() && slices.ContainsFunc(now.GetMembers(), incomplete) {
+			severity = nodev1.Severity_SEVERITY_WARNING // it works without that member
+		}
 		w.to.Record(&nodev1.Event{
-			Type: StoreProblem, Severity: nodev1.Severity_SEVERITY_ERROR,
-			Message: "the consensus store does not work as it should: " + problem, Details: map[string]string{"problem": problem},
+			Type: StoreProblem, Severity: severity,
+			Message: "the consensus store is not as it should be: " + problem, Details: map[string]string{"problem": problem},
 		})
 	}
+}
+
+// incomplete reports whether a member of the store does not answer, or not reach others.
+func incomplete(member *consensusv1.StoreMember) bool {
+	return member.GetSilent() || len(member.GetUnreached()) > 0
 }
 
 // wording is a problem without the numbers in it, which change while it stays the same.

@@ -107,6 +107,12 @@ func TestFollow(t *testing.T) {
 		store.Set(&consensusv1.StoreStatus{Formed: true})
 		expect("recovered", "StoreRecovered INFO problem=worse")
 
+		store.Set(&consensusv1.StoreStatus{Formed: true, Quorum: true, Problem: "that of c does not answer", Members: []*consensusv1.StoreMember{{Name: "c", Silent: true}}})
+		time.Sleep(time.Minute)
+		expect("a member is away", "StoreProblem WARNING problem=that of c does not answer")
+		store.Set(&consensusv1.StoreStatus{Formed: true, Quorum: true})
+		expect("it is back", "StoreRecovered INFO problem=that of c does not answer")
+
 		member.Set(membership.Status{State: membership.Disowning, Reason: "removed"})
 		cancel()
 		if err := <-ended; err != nil {

@@ -15,7 +15,7 @@ const (
 	CoreStopping = "CoreStopping"
 	// MembershipChanged: the membership has another state. Details: from, to, reason.
 	MembershipChanged = "MembershipChanged"
-	// StoreProblem: something keeps the consensus store from its work. Details: problem.
+	// StoreProblem: something keeps the consensus store from its work, or endangers it. Details: problem.
 	StoreProblem = "StoreProblem"
 	// StoreRecovered: nothing does any more. Details: problem, as it was.
 	StoreRecovered = "StoreRecovered"

@@ -33,7 +33,7 @@ var (
 	storeQuorum   = describe("store_quorum", "Whether the store has a leader and makes progress.")
 	storeVoter    = describe("store_voter", "Whether the local member votes.")
 	storeMembers  = describe("store_members", "Members of the store.", "kind")
-	storeProblem  = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room; the node's status says what.")
+	storeProblem  = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room, or endangers it, such as a member that does not answer; the node's status says what.")
 	nodeMissing   = describe("node_sandbox_missing", "What this node cannot enforce of the sandboxes of its roles; always 1.", "part")
 	userBytes     = describe("store_user_bytes", "Bytes of the keys and values that a ConsensusUser has in the store.", "user")
 	userQuota     = describe("store_user_bytes_quota", "How many of them it may have; absent: as many as fit.", "user")
