@@ -74,7 +74,7 @@ func TestHostsfile(t *testing.T) {
 	if code := process.Exit(); code != 0 {
 		t.Errorf("the process ended with status %d", code)
 	}
-	if got := string(host.File("/srv/hosts")); got != before {
+	if got := string(host.File("/srv/hosts")); got != before+"\n" {
 		t.Errorf("the role leaves %q", got)
 	}
 }

@@ -20,14 +20,21 @@ type Entry struct {
 	Address netip.Addr
 	// Name is the node's ID.
 	Name string
+	// Alias is another name of the node; empty: it has none.
+	Alias string
 }
 
-// String is the entry's line, without a newline: the address, the node's ID and its long name.
+// String is the entry's line, without a newline: the address, the node's ID, its long name, and its alias.
 func (e Entry) String() string {
-	return e.Address.String() + "\t" + e.Name + " " + e.Name + domain
+	line := e.Address.String() + "\t" + e.Name + " " + e.Name + domain
+	if e.Alias != "" {
+		line += " " + e.Alias
+	}
+	return line
 }
 
-// Write returns the content with a block of the entries, in their order: where the first block was, or at the end.
+// Write returns the content with a block of the entries, in their order: where the first block was, or at the end. A newline ends the block, also
+// where the content had none at its end.
 func Write(content []byte, entries []Entry) []byte {
 	lines, place := strip(split(content))
 	if place < 0 {
@@ -41,6 +48,9 @@ func Write(content []byte, entries []Entry) []byte {
 		written = append(written, []byte(entry.String()))
 	}
 	written = append(written, []byte(end))
+	if place == len(lines) {
+		written = append(written, nil)
+	}
 	return join(slices.Insert(lines, place, written...))
 }
 
@@ -108,8 +118,8 @@ func ours(line []byte) bool {
 	if !found {
 		return false
 	}
-	name, long, found := strings.Cut(names, " ")
-	if !found || name == "" || long != name+domain || strings.ContainsAny(name, " \t#") {
+	parts := strings.Split(names, " ")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] != parts[0]+domain || parts[len(parts)-1] == "" || strings.ContainsAny(names, "\t#") {
 		return false
 	}
 	_, err := netip.ParseAddr(address)

@@ -4,8 +4,8 @@
 // in the form that the package itself writes, between the markers; a line of any other form that somebody has put there is kept, after the block.
 // So a damaged block (a marker that is missing, a second block) costs nobody a line.
 //
-// A file is seen as lines that are separated, not ended, by newlines. A file whose last line has no newline has none after the block either, and
-// gets its old end back when the block is removed.
+// A file is seen as lines that are separated, not ended, by newlines. A block at the end is followed by a newline, so that what another program appends is a
+// line of its own. A last line that had no newline therefore keeps the one before the block when the block is removed.
 //
 // The package owns no state.
 package block

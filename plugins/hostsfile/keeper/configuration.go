@@ -53,7 +53,7 @@ const Schema = `{
     "hostname": {
       "anyOf": [
         {"type": "boolean"},
-        {"type": "string", "maxLength": 64, "pattern": "` + hostnamePattern + `"}
+        {"type": "string", "maxLength": 64, "pattern": "` + hostnamePattern + `", "not": {"pattern": "` + otherPattern + `"}}
       ],
       "default": false,
       "description": "Whether the machine is given a host name: true is the node ID, a text is that name. The role needs the grant set-hostname."
@@ -67,13 +67,17 @@ const Schema = `{
 }
 `
 
-// hostnamePattern is a host name as in RFC 1123. That its last part is no number is the core's to say.
+// hostnamePattern is a host name as in RFC 1123.
 const hostnamePattern = `^[0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?([.][0-9A-Za-z]([0-9A-Za-z-]{0,61}[0-9A-Za-z])?)*$`
+
+// otherPattern is what has that form and is something else: programs take a name whose last part is a number, also a hexadecimal one, for an address, and localhost is
+// every machine.
+const otherPattern = `(^|[.])([0-9]+|0[xX][0-9a-fA-F]*|[lL][oO][cC][aA][lL][hH][oO][sS][tT])$|^[lL][oO][cC][aA][lL][hH][oO][sS][tT][.]`
 
 // maxHostname is how long a host name may be.
 const maxHostname = 64
 
-var hostnameForm = regexp.MustCompile(hostnamePattern)
+var hostnameForm, otherForm = regexp.MustCompile(hostnamePattern), regexp.MustCompile(otherPattern)
 
 // Configuration is the role's configuration.
 type Configuration struct {
@@ -106,6 +110,9 @@ func (h *Hostname) UnmarshalJSON(value []byte) error {
 	}
 	if len(name) > maxHostname || !hostnameForm.MatchString(name) || strings.HasSuffix(name, "\n") {
 		return fmt.Errorf("%q: want a host name: at most %d letters, digits, '-' and '.', such as node1.example", name, maxHostname)
+	}
+	if otherForm.MatchString(name) {
+		return fmt.Errorf("%q: want a name of this machine, such as node1.example: programs take a name whose last part is a number for an address, and localhost is every machine", name)
 	}
 	*h = Hostname{Set: true, Name: name}
 	return nil

@@ -17,8 +17,9 @@ var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // entries are the hosts of a directory, in its order, which is that of their IDs. Of this node the machine itself knows more: its addresses, unless
 // there are none, stand for those that the directory has of it, which come late and stay as they are while the cluster is out of reach. An
-// address that cannot be one of another machine's view of a node (none, or one of a link) is left out.
-func entries(directory *hostv1.Directory, self string, network []string) []block.Entry {
+// address that cannot be one of another machine's view of a node (none, or one of a link) is left out. hostname is the name that the machine is given, so that it
+// resolves itself by that name too; empty: it is given none.
+func entries(directory *hostv1.Directory, self, hostname string, network []string) []block.Entry {
 	nodes := slices.Clone(directory.GetNodes())
 	if len(addresses(network)) > 0 {
 		own := &hostv1.DirectoryNode{NodeId: self, Addresses: network}
@@ -34,6 +35,9 @@ func entries(directory *hostv1.Directory, self string, network []string) []block
 		}
 		for _, address := range addresses(node.GetAddresses()) {
 			entry := block.Entry{Address: address, Name: node.GetNodeId()}
+			if entry.Name == self && !strings.EqualFold(hostname, self) {
+				entry.Alias = hostname
+			}
 			if !seen[entry] {
 				seen[entry] = true
 				found = append(found, entry)

@@ -2,9 +2,11 @@ package keeper_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -270,9 +272,15 @@ func TestConfiguration(t *testing.T) {
 			t.Errorf("%s with the grants %v: %q, %v", test.document, test.grants, got.File(test.grants), err)
 		}
 	}
-	for _, document := range []string{`{"path": "hosts"}`, `{"path": "/etc/../hosts"}`, `{"path": "/etc/"}`, `{"path": ""}`, `{"path": "/"}`, `{"path": 1}`, `{"file": "/x"}`, `[]`} {
+	for _, document := range []string{`{"path": "hosts"}`, `{"path": "/etc/../hosts"}`, `{"path": "/etc/"}`, `{"path": ""}`, `{"path": "/"}`, `{"path": 1}`, `{"file": "/x"}`, `[]`,
+		`{"hostname": "10"}`, `{"hostname": "0x10"}`, `{"hostname": "a.0X"}`, `{"hostname": "a.7"}`, `{"hostname": "localhost"}`, `{"hostname": "Localhost.localdomain"}`, `{"hostname": "a.localhost"}`} {
 		var problems *role.ConfigurationError
 		if _, err := keeper.ParseConfiguration([]byte(document)); !errors.As(err, &problems) {
+			t.Errorf("%s: %v", document, err)
+		}
+	}
+	for _, document := range []string{`{"hostname": "0x10.example"}`, `{"hostname": "10-a"}`, `{"hostname": "0xg"}`, `{"hostname": "localhosts"}`} {
+		if _, err := keeper.ParseConfiguration([]byte(document)); err != nil {
 			t.Errorf("%s: %v", document, err)
 		}
 	}
@@ -280,5 +288,32 @@ func TestConfiguration(t *testing.T) {
 	h.configuration = `{"path": ""}`
 	if err := keeper.New(h).Run(t.Context(), h); err == nil {
 		t.Error("the role runs with a configuration that is wrong")
+	}
+}
+
+// The cluster knows the schema only: what the role refuses of a host name is refused by the schema, before it is stored.
+func TestSchemaOfTheHostname(t *testing.T) {
+	var schema struct {
+		Properties struct {
+			Hostname struct {
+				AnyOf []struct {
+					MaxLength int
+					Pattern   string
+					Not       struct{ Pattern string }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(keeper.Schema), &schema); err != nil {
+		t.Fatal(err)
+	}
+	text := schema.Properties.Hostname.AnyOf[1]
+	form, other := regexp.MustCompile(text.Pattern), regexp.MustCompile(text.Not.Pattern)
+	for _, name := range []string{"web-1.example", "10", "0x10", "0x", "a.0xF", "10.a", "a.b.7", "0xg", "localhost", "LOCALHOST.localdomain", "a.localhost", "localhosts", "-", "a-", "a..b", strings.Repeat("a", 64), ""} {
+		_, err := keeper.ParseConfiguration(fmt.Appendf(nil, `{"hostname": %q}`, name))
+		fits := len(name) <= text.MaxLength && form.MatchString(name) && !other.MatchString(name)
+		if fits != (err == nil) {
+			t.Errorf("%q fits the schema: %t, and the role says %v", name, fits, err)
+		}
 	}
 }

@@ -44,7 +44,15 @@ func TestTheMachineIsNamed(t *testing.T) {
 				want(t, h, "Starting", "")
 				check()
 				h.directory.Set(directory("192.0.2.1"))
-				want(t, h, "Ready", first)
+				synctest.Wait()
+				state, content, _ := h.now()
+				line := strings.TrimSuffix(own, "\n")
+				if test.hostname != "former" && test.hostname != self {
+					line += " " + test.hostname
+				}
+				if state != "Ready" || !strings.Contains(content, "\n"+line+"\n") || !strings.Contains(content, "\n"+first) {
+					t.Errorf("the role is %q, and the file holds %q", state, content)
+				}
 				// Somebody who names the machine otherwise does not last.
 				if test.hostname != "former" {
 					h.put(func() { h.hostname = "dhcp-7" })

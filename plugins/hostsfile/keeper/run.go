@@ -165,7 +165,7 @@ func (r *run) attempt(ctx context.Context, directory *hostv1.Directory, known bo
 	if !known {
 		return problems, false
 	}
-	should := entries(directory, r.host.NodeID(), network)
+	should := entries(directory, r.host.NodeID(), r.configuration.Hostname.Of(r.host.NodeID()), network)
 	content, err := r.write(ctx, should)
 	if err != nil {
 		return append(problems, err), false
