@@ -151,6 +151,15 @@ func (d *Directory) fill(plan Plan, places Places) error {
 // begin makes the parameters of a directory that has none. The network is part of what is decided with them: if they cannot be made it goes again, and one that was left by
 // whoever was killed while making them decides nothing.
 func (d *Directory) begin(plan Plan, run string, owner ed25519.PublicKey) (parameters *nodev1.Parameters, err error) {
+	if plan.HostsFile != "" {
+		path, err := filepath.Abs(plan.HostsFile)
+		if err != nil {
+			return nil, err
+		}
+		if err := setup.CheckHostsFile(path); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case plan.Namespaces && d.network == nil:
 		err = d.makeNetwork()

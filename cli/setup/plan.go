@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/keyfile"
 	"github.com/reeveproject/reeve/proto/address"
+	"github.com/reeveproject/reeve/proto/hostfile"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -113,6 +114,12 @@ func Make(plan Plan) (*Result, error) {
 	if err := plan.takeAddress(result); err != nil {
 		return nil, err
 	}
+	// A directory of the node is made below.
+	if filepath.Dir(plan.HostsFile) != plan.State {
+		if err := CheckHostsFile(plan.HostsFile); err != nil {
+			return nil, err
+		}
+	}
 	if err := plan.takeOwner(result); err != nil {
 		return nil, err
 	}
@@ -123,6 +130,18 @@ func Make(plan Plan) (*Result, error) {
 		return nil, err
 	}
 	return result, plan.write(result)
+}
+
+// CheckHostsFile refuses a hosts file that the node, run by the caller's user, could not keep: the cluster would be made, and its role hostsfile never Ready. An
+// empty path is none.
+func CheckHostsFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := hostfile.Check(path); err != nil {
+		return fault.Wrap(fault.Refused, err, "the role hostsfile could not keep the hosts file", "Give another file with --hosts-file, or mend this one first.")
+	}
+	return nil
 }
 
 // complete fills in what the plan leaves open, and refuses what reeved would.

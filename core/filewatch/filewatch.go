@@ -64,9 +64,9 @@ func (w *Watcher) Directory(path string) (*Watch, error) {
 	return w.add(path, "", true, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_ONLYDIR)
 }
 
-// Name watches what is written to the file that has this path, and which file that is. The directory must be there.
+// Name watches what is written to the file that has this path, and which file that is, if any. The directory must be there.
 func (w *Watcher) Name(path string) (*Watch, error) {
-	return w.add(filepath.Dir(path), filepath.Base(path), false, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	return w.add(filepath.Dir(path), filepath.Base(path), false, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR)
 }
 
 // Closed reports whether somebody who had the file open for writing has closed it.

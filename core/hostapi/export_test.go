@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/proto/hostfile"
 )
 
 // RefusesServices is why a server with other services than the host protocol's would not be made.
@@ -25,13 +26,14 @@ func Permit(remit *plugin.Remit, method string, request any) error {
 }
 
 // OpenDirectory opens a directory without following links.
-func OpenDirectory(path string) (*os.File, error) { return openDirectory(path) }
+func OpenDirectory(path string) (*os.File, error) { return hostfile.OpenDirectory(path) }
 
 // What an instance may use.
 const (
 	MaxConnections = maxConnections
 	MaxStreams     = maxStreams
-	MaxFileSize    = maxFileSize
+	MaxFileSize    = hostfile.MaxSize
+	MaxContent     = maxContent
 )
 
 // What is written into the files that keep the machine's names, and what is read from them.

@@ -6,18 +6,23 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
+	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/proto/hostfile"
 	"github.com/reeveproject/reeve/proto/limits"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// maxFileSize is the largest file that a role reads or replaces. Configuration files of the host are far smaller, and a request is held in memory as
-// a whole.
-const maxFileSize = 1 << 20
+// maxContent is the largest part of a file in one request and one answer, which are held in memory as a whole.
+const maxContent = 1 << 20
 
 // newFileMode is the mode of new files: readable by every user, like the files in /etc.
 const newFileMode = 0o644
@@ -27,30 +32,99 @@ func digestOf(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// files reads and replaces files for roles. Paths must have passed plainPath. Every error is a *fileError or the context's. Calls for the same path
+// files reads and replaces files for roles. Paths must have passed plainPath. Every error is a *hostfile.Error or the context's. Calls for the same path
 // run one after the other. The zero value is ready for use.
 type files struct {
 	locks locks
+	// watches tells of changes of files that roles wait for.
+	watches filewatch.Watcher
 }
 
-// read returns the content of a regular file and its digest.
-func (f *files) read(ctx context.Context, path string) (content []byte, digest string, err error) {
+// read returns a part of a regular file, from an offset, the digest of the whole file, and its size.
+func (f *files) read(ctx context.Context, path string, offset uint64) (part []byte, digest string, size int, err error) {
 	unlock, err := f.locks.lock(ctx, path)
 	if err != nil {
-		return nil, "", err
+		return nil, "", 0, err
 	}
 	defer unlock()
-	directory, err := openDirectory(filepath.Dir(path))
+	directory, err := hostfile.OpenDirectory(filepath.Dir(path))
 	if err != nil {
-		return nil, "", explain(err, "read", path)
+		return nil, "", 0, hostfile.Explain(err, "read", path)
 	}
 	defer directory.Close()
 	current, err := openRegular(directory, filepath.Base(path))
 	if err != nil {
-		return nil, "", explain(err, "read", path)
+		return nil, "", 0, hostfile.Explain(err, "read", path)
 	}
-	defer current.file.Close()
-	return current.content, digestOf(current.content), nil
+	defer current.Close()
+	size = len(current.content)
+	part = current.content[min(offset, uint64(size)):]
+	return slices.Clone(part[:min(len(part), maxContent)]), digestOf(current.content), size, nil
+}
+
+// lookAgain is the least time between two looks at a file whose change is waited for: whoever changes it all the time must not keep the core busy.
+const lookAgain = time.Second
+
+// await returns when the file does not have the digest; an empty one: when it is there.
+func (f *files) await(ctx context.Context, path, digest string) error {
+	for {
+		looked := time.Now()
+		changed, stop, err := f.watch(path)
+		if err != nil {
+			return err
+		}
+		_, now, _, err := f.read(ctx, path, 0)
+		var refused *hostfile.Error
+		if errors.As(err, &refused) && refused.Code == codes.NotFound {
+			err = nil
+		}
+		if err != nil || now != digest {
+			stop()
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		stop()
+		select {
+		case <-time.After(time.Until(looked.Add(lookAgain))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// watch tells of changes of a file, and of which file has the path. What is written to a file on another mount is told of that file only.
+func (f *files) watch(path string) (changed <-chan struct{}, stop func(), err error) {
+	directory, err := hostfile.OpenDirectory(filepath.Dir(path))
+	if err != nil {
+		return nil, nil, hostfile.Explain(err, "watch", path)
+	}
+	defer directory.Close()
+	// By its descriptor a directory or file is watched that nobody can exchange for a link.
+	name, err := f.watches.Name(filepath.Join(procPath(int(directory.Fd())), filepath.Base(path)))
+	if err != nil {
+		return nil, nil, hostfile.Explain(err, "watch", path)
+	}
+	file, err := hostfile.Open(directory, filepath.Base(path))
+	if errors.Is(err, unix.ENOENT) {
+		return name.Changed, name.Stop, nil
+	}
+	if err != nil {
+		name.Stop()
+		return nil, nil, hostfile.Explain(err, "watch", path)
+	}
+	defer file.Close()
+	if !file.Mounted {
+		return name.Changed, name.Stop, nil
+	}
+	name.Stop()
+	content, err := f.watches.File(procPath(int(file.Fd())))
+	if err != nil {
+		return nil, nil, hostfile.Explain(err, "watch", path)
+	}
+	return content.Changed, content.Stop, nil
 }
 
 // replaced is the result of replacing a file.
@@ -63,13 +137,13 @@ type replaced struct {
 	inPlace bool
 }
 
-// replace writes content to the file if its present content has the expected digest, or if the file does not exist and expected is empty. Readers see
-// the old or the new content, never a part of it, unless the file is a mount point. Permissions and owner stay; a new file belongs to the core's
-// user. Access lists and extended attributes are lost unless the file is written in place.
-func (f *files) replace(ctx context.Context, path, expected string, content []byte) (replaced, error) {
+// replace writes content to the file, or in place of a part of it, if its present content has the expected digest, or if the file does not exist and expected is empty. Readers see
+// the old or the new content, never a part of it, unless the file is a mount point. Permissions, owner, access list, label and other extended attributes
+// stay, or the file is not replaced; a new file belongs to the core's user.
+func (f *files) replace(ctx context.Context, path, expected string, part *hostv1.FilePart, content []byte) (replaced, error) {
 	const doing = "replace"
-	if len(content) > maxFileSize {
-		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the new content has %d bytes, more than the limit of %d", len(content), maxFileSize)
+	if len(content) > maxContent {
+		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the call has %d bytes of new content, more than the limit of %d: replace a part of the file at a time", len(content), maxContent)
 	}
 	if expected != "" && !limits.DigestOK(expected) {
 		return replaced{}, refuse(codes.InvalidArgument, doing, path, "ReadFile did not return this expected digest: pass sha256: and 64 hex digits, or nothing for a file that does not exist")
@@ -83,7 +157,18 @@ func (f *files) replace(ctx context.Context, path, expected string, content []by
 		case exists && digestOf(present) != expected:
 			return nil, refuse(codes.Aborted, doing, path, "it has changed since it was read: read it again and retry")
 		}
-		return content, nil
+		if part == nil {
+			return content, nil
+		}
+		size := uint64(len(present))
+		if part.GetOffset() > size || part.GetLength() > size-part.GetOffset() {
+			return nil, refuse(codes.InvalidArgument, doing, path, "the part of %d bytes from %d on is not within its %d bytes", part.GetLength(), part.GetOffset(), size)
+		}
+		whole := slices.Concat(present[:part.GetOffset()], content, present[part.GetOffset()+part.GetLength():])
+		if len(whole) > hostfile.MaxSize {
+			return nil, refuse(codes.InvalidArgument, doing, path, "it would have %d bytes, more than the limit of %d", len(whole), hostfile.MaxSize)
+		}
+		return whole, nil
 	})
 }
 
@@ -94,46 +179,51 @@ func (f *files) rewrite(ctx context.Context, doing, path string, change func(pre
 		return replaced{}, err
 	}
 	defer unlock()
-	directory, err := openDirectory(filepath.Dir(path))
+	directory, err := hostfile.OpenDirectory(filepath.Dir(path))
 	if errors.Is(err, unix.ENOENT) {
 		return replaced{}, refuse(codes.FailedPrecondition, doing, path, "its directory does not exist: make %s first", filepath.Dir(path))
 	}
 	if err != nil {
-		return replaced{}, explain(err, doing, path)
+		return replaced{}, hostfile.Explain(err, doing, path)
 	}
 	defer directory.Close()
 
 	name := filepath.Base(path)
 	current, err := openRegular(directory, name)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return replaced{}, explain(err, doing, path)
+		return replaced{}, hostfile.Explain(err, doing, path)
 	}
 	if current == nil {
 		content, err := change(nil, false)
 		if err != nil {
 			return replaced{}, err
 		}
-		if err := create(directory, name, content); err != nil {
-			return replaced{}, explain(err, doing, path)
+		if err = hostfile.Replaceable(directory, nil); err == nil {
+			err = create(directory, name, content)
+		}
+		if err != nil {
+			return replaced{}, hostfile.Explain(err, doing, path)
 		}
 		return replaced{digest: digestOf(content), changed: true}, nil
 	}
-	defer current.file.Close()
+	defer current.Close()
 	content, err := change(current.content, true)
 	if err != nil {
 		return replaced{}, err
 	}
-	made := replaced{digest: digestOf(content), changed: string(content) != string(current.content), inPlace: current.mounted}
+	made := replaced{digest: digestOf(content), changed: string(content) != string(current.content), inPlace: current.Mounted}
 	if !made.changed {
 		return made, nil
 	}
-	if current.mounted {
-		err = current.overwrite(content)
-	} else {
-		err = exchange(directory, name, current, content)
+	if err = hostfile.Replaceable(directory, current.File); err == nil {
+		if current.Mounted {
+			err = current.overwrite(content)
+		} else {
+			err = exchange(directory, name, current, content)
+		}
 	}
 	if err != nil {
-		return replaced{}, explain(err, doing, path)
+		return replaced{}, hostfile.Explain(err, doing, path)
 	}
 	return made, nil
 }
@@ -151,15 +241,18 @@ func create(directory *os.File, name string, content []byte) error {
 }
 
 // exchange swaps a new file with current, and verifies that it was current that it moved away.
-func exchange(directory *os.File, name string, current *regular, content []byte) error {
-	temporary, err := writeTemporary(directory, content, &current.stat)
+func exchange(directory *os.File, name string, current *regular, content []byte) (err error) {
+	if current.attributes, err = attributesOf(current.File.File); err != nil {
+		return err
+	}
+	temporary, err := writeTemporary(directory, content, current)
 	if err != nil {
 		return err
 	}
 	err = renameIn(directory, temporary, name, unix.RENAME_EXCHANGE)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return errors.Join(errChanged, unlinkIn(directory, temporary))
+		return errors.Join(hostfile.ErrChanged, unlinkIn(directory, temporary))
 	case unsupported(err):
 		// The file system cannot exchange. A write between the comparison and this rename is lost.
 		if err := renameIn(directory, temporary, name, 0); err != nil {
@@ -172,33 +265,34 @@ func exchange(directory *os.File, name string, current *regular, content []byte)
 	// The old file has the temporary name now. If it is not the one that was compared, somebody changed it meanwhile: swap back.
 	if !current.isStill(directory, temporary) {
 		if err := renameIn(directory, temporary, name, unix.RENAME_EXCHANGE); err != nil {
-			return newFileError(codes.Internal, err, "somebody else changed it at the same time, and their version could not be put back: it is in the same directory as %s (%v)", temporary, err)
+			return hostfile.Errorf(codes.Internal, err, "somebody else changed it at the same time, and their version could not be put back: it is in the same directory as %s (%v)", temporary, err)
 		}
-		return errors.Join(errChanged, unlinkIn(directory, temporary))
+		return errors.Join(hostfile.ErrChanged, unlinkIn(directory, temporary))
 	}
 	return errors.Join(unlinkIn(directory, temporary), directory.Sync())
 }
 
-// isStill reports whether name is still the file that was read, with the same content.
+// isStill reports whether name is still the file that was read, with the same content, owner, permissions and attributes.
 func (r *regular) isStill(directory *os.File, name string) bool {
 	var now unix.Stat_t
 	if err := unix.Fstatat(int(directory.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false
 	}
-	if now.Dev != r.stat.Dev || now.Ino != r.stat.Ino {
+	if now.Dev != r.Stat.Dev || now.Ino != r.Stat.Ino || now.Mode != r.Stat.Mode || now.Uid != r.Stat.Uid || now.Gid != r.Stat.Gid {
 		return false
 	}
-	return r.isUnchanged()
+	kept, err := attributesOf(r.File.File)
+	return err == nil && maps.Equal(kept, r.attributes) && r.isUnchanged()
 }
 
 // isUnchanged reports whether the file that was read still has the same content.
 func (r *regular) isUnchanged() bool {
-	content, err := io.ReadAll(io.NewSectionReader(r.file, 0, maxFileSize+1))
+	content, err := io.ReadAll(io.NewSectionReader(r, 0, hostfile.MaxSize+1))
 	return err == nil && string(content) == string(r.content)
 }
 
-// writeTemporary writes a synced temporary file and returns its name. With like, it copies that file's permissions and owner.
-func writeTemporary(directory *os.File, content []byte, like *unix.Stat_t) (_ string, err error) {
+// writeTemporary writes a synced temporary file and returns its name. With like, it copies that file's owner, permissions and attributes.
+func writeTemporary(directory *os.File, content []byte, like *regular) (_ string, err error) {
 	file, name, err := createTemporary(directory)
 	if err != nil {
 		return "", err
@@ -212,24 +306,40 @@ func writeTemporary(directory *os.File, content []byte, like *unix.Stat_t) (_ st
 	if _, err := file.Write(content); err != nil {
 		return "", err
 	}
-	mode := uint32(newFileMode)
-	if like != nil {
-		mode = like.Mode & 0o777
-		var own unix.Stat_t
-		if err := unix.Fstat(int(file.Fd()), &own); err != nil {
-			return "", err
-		}
-		if own.Uid != like.Uid || own.Gid != like.Gid {
-			if err := unix.Fchown(int(file.Fd()), int(like.Uid), int(like.Gid)); err != nil {
-				return "", newFileError(codes.PermissionDenied, err, "it belongs to %d:%d, and the core's user cannot create files of that owner: "+
-					"run the core as root, or give the file to the core's user", like.Uid, like.Gid)
-			}
-		}
+	if like == nil {
+		err = unix.Fchmod(int(file.Fd()), newFileMode)
+	} else {
+		err = like.dress(file)
 	}
-	if err := unix.Fchmod(int(file.Fd()), mode); err != nil {
+	if err != nil {
 		return "", err
 	}
 	return name, file.Sync()
+}
+
+// dress gives a new file of the core the attributes, owner and permissions of the one that was read. At no moment may anybody open it who may not open that one.
+func (r *regular) dress(file *os.File) error {
+	fd := int(file.Fd())
+	if err := r.attributes.copy(file, false); err != nil {
+		return err
+	}
+	var own unix.Stat_t
+	if err := unix.Fstat(fd, &own); err != nil {
+		return err
+	}
+	if own.Uid != r.Stat.Uid || own.Gid != r.Stat.Gid {
+		// The new owner may be allowed less than the mode of a temporary file.
+		if err := unix.Fchmod(fd, 0); err != nil {
+			return err
+		}
+		if err := unix.Fchown(fd, int(r.Stat.Uid), int(r.Stat.Gid)); err != nil {
+			return hostfile.RefuseOwner(&r.Stat, err)
+		}
+	}
+	if err := r.attributes.copy(file, true); err != nil {
+		return err
+	}
+	return unix.Fchmod(fd, r.Stat.Mode&0o777)
 }
 
 // temporaryPrefix is the prefix of temporary files. A crash may leave one behind.

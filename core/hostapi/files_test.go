@@ -141,7 +141,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 			return errors.Join(os.WriteFile(path, []byte("content"), 0o755), os.Chmod(path, 0o755|os.ModeSetuid))
 		}, codes.FailedPrecondition, codes.FailedPrecondition, "set-user-ID", false},
 		"a large file": {func(_, path string) error { return os.WriteFile(path, make([]byte, hostapi.MaxFileSize+1), 0o644) },
-			codes.FailedPrecondition, codes.FailedPrecondition, "bytes", false},
+			codes.FailedPrecondition, codes.FailedPrecondition, "16 MiB", false},
 		"a directory that everybody may write": {func(dir, path string) error {
 			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), os.Chmod(dir, 0o777|os.ModeSticky))
 		}, codes.FailedPrecondition, codes.FailedPrecondition, "chmod", false},

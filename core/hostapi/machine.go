@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/proto/hostfile"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -65,10 +66,10 @@ func setKernelHostname(name string) (changed bool, err error) {
 	}
 	switch err := unix.Sethostname([]byte(name)); {
 	case errors.Is(err, unix.EPERM):
-		return false, &fileError{code: codes.PermissionDenied, err: err, message: fmt.Sprintf(
-			"cannot set the host name %s: that needs root with CAP_SYS_ADMIN: run the core as root, or set the host name by hand", name)}
+		return false, hostfile.Errorf(codes.PermissionDenied, err,
+			"cannot set the host name %s: that needs root with CAP_SYS_ADMIN: run the core as root, or set the host name by hand", name)
 	case err != nil:
-		return false, &fileError{code: codes.Internal, err: err, message: fmt.Sprintf("cannot set the host name %s: %v: see the node's log, and try again", name, err)}
+		return false, hostfile.Errorf(codes.Internal, err, "cannot set the host name %s: %v: see the node's log, and try again", name, err)
 	}
 	return true, nil
 }

@@ -8,29 +8,23 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/hostfile"
 )
-
-// mountRoot reports whether an open file is a mount point, such as the hosts file of most containers. Nothing can be renamed over it.
-func mountRoot(fd int) bool {
-	var stat unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &stat)
-	return err == nil && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
-}
 
 // overwrite writes content into the file that was read. This is not atomic: a reader may see a mix of both contents, and a power failure may leave
 // it. It limits the damage: the file is never empty, the space for a longer content is reserved first, and if writing fails the former content is
 // restored.
 func (r *regular) overwrite(content []byte) (err error) {
 	fd, err := eintr.Retry(func() (int, error) {
-		return unix.Open(procPath(int(r.file.Fd())), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return unix.Open(procPath(int(r.Fd())), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), r.file.Name())
+	file := os.NewFile(uintptr(fd), r.Name())
 	defer func() { err = errors.Join(err, file.Close()) }()
 	if !r.isUnchanged() {
-		return errChanged
+		return hostfile.ErrChanged
 	}
 	if len(content) > len(r.content) {
 		// A file system that cannot reserve space reports a full disk when it is written.
@@ -42,7 +36,7 @@ func (r *regular) overwrite(content []byte) (err error) {
 	if err := write(file, content); err != nil {
 		if back := write(file, r.content); back != nil {
 			err = errors.Join(err, back)
-			return newFileError(codes.Internal, err, "it is a mount point and was written in place; that failed halfway, and restoring the former content failed too (%v): "+
+			return hostfile.Errorf(codes.Internal, err, "it is a mount point and was written in place; that failed halfway, and restoring the former content failed too (%v): "+
 				"free some space and repair the file", err)
 		}
 		return err

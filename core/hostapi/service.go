@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
@@ -16,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/proto/hostfile"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -31,6 +33,8 @@ type service struct {
 	remit       *plugin.Remit
 	issues      *issues
 	log         hclog.Logger
+	// waits is how many calls wait for a file.
+	waits atomic.Int32
 }
 
 func (s *service) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.ServerStreamingServer[hostv1.WatchMembershipResponse]) error {
@@ -150,15 +154,15 @@ func followFrom[T, M any, P response[M]](stream grpc.ServerStreamingServer[M], l
 }
 
 func (s *service) ReadFile(ctx context.Context, request *hostv1.ReadFileRequest) (*hostv1.ReadFileResponse, error) {
-	content, digest, err := s.files.read(ctx, request.GetPath())
+	part, digest, size, err := s.files.read(ctx, request.GetPath(), request.GetOffset())
 	if err != nil {
 		return nil, s.refusal(err)
 	}
-	return &hostv1.ReadFileResponse{Content: content, Digest: digest}, nil
+	return &hostv1.ReadFileResponse{Content: part, Digest: digest, Size: uint64(size)}, nil
 }
 
 func (s *service) ReplaceFile(ctx context.Context, request *hostv1.ReplaceFileRequest) (*hostv1.ReplaceFileResponse, error) {
-	made, err := s.files.replace(ctx, request.GetPath(), request.GetExpectedDigest(), request.GetContent())
+	made, err := s.files.replace(ctx, request.GetPath(), request.GetExpectedDigest(), request.GetPart(), request.GetContent())
 	if err != nil {
 		return nil, s.refusal(err)
 	}
@@ -168,18 +172,32 @@ func (s *service) ReplaceFile(ctx context.Context, request *hostv1.ReplaceFileRe
 	return &hostv1.ReplaceFileResponse{Digest: made.digest, InPlace: made.inPlace}, nil
 }
 
+// maxWaits is how many calls of an instance wait for files: a role has a few files, and other calls go on.
+const maxWaits = 4
+
+func (s *service) AwaitFile(ctx context.Context, request *hostv1.AwaitFileRequest) (*hostv1.AwaitFileResponse, error) {
+	defer s.waits.Add(-1)
+	if s.waits.Add(1) > maxWaits {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d calls of this instance wait for a file already: end one first", maxWaits)
+	}
+	if err := s.files.await(ctx, request.GetPath(), request.GetDigest()); err != nil {
+		return nil, s.refusal(err)
+	}
+	return &hostv1.AwaitFileResponse{}, nil
+}
+
 // refusal turns an error of files into a gRPC status. A status stays as it is.
 func (s *service) refusal(err error) error {
-	var refused *fileError
+	var refused *hostfile.Error
 	_, isStatus := status.FromError(err)
 	switch {
 	case isStatus:
 		return err
 	case errors.As(err, &refused):
-		if refused.code == codes.Internal {
+		if refused.Code == codes.Internal {
 			s.log.Error("Cannot handle a file for a role", "error", err)
 		}
-		return status.Error(refused.code, err.Error())
+		return status.Error(refused.Code, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	default:

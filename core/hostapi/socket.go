@@ -36,7 +36,7 @@ const (
 	maxConnections = 8
 	maxStreams     = 16 // on one connection
 	// The content of a file, its path and the expected digest.
-	maxRequest = maxFileSize + 16<<10
+	maxRequest = maxContent + 16<<10
 	maxHeaders = 16 << 10
 )
 

@@ -231,9 +231,9 @@ func TestRequestsAreBounded(t *testing.T) {
 	path := filepath.Join(n.runDir, "file")
 	client := n.client(remitOf("role.1", replaceFileGrant(path)))
 	for size, code := range map[int]codes.Code{
-		hostapi.MaxFileSize:     codes.OK,
-		hostapi.MaxFileSize + 1: codes.InvalidArgument,
-		4 * hostapi.MaxFileSize: codes.ResourceExhausted,
+		hostapi.MaxContent:     codes.OK,
+		hostapi.MaxContent + 1: codes.InvalidArgument,
+		4 * hostapi.MaxContent: codes.ResourceExhausted,
 	} {
 		_ = os.Remove(path)
 		_, err := client.ReplaceFile(within(t), &hostv1.ReplaceFileRequest{Path: path, Content: make([]byte, size)})

@@ -1,6 +1,7 @@
 package role_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -48,8 +49,36 @@ func files(ctx context.Context, host *role.Host) error {
 	if err := check("a mounted file", inPlace && digest != "", err); err != nil {
 		return err
 	}
+	_, digest, err = host.ReadFile(ctx, file)
+	large := bytes.Repeat([]byte("0.0.0.0 blocked\n"), 1<<16)
+	for range 3 {
+		if err == nil {
+			digest, _, err = host.ReplaceFile(ctx, file, digest, large)
+		}
+		if err := check("a large file", err == nil, err); err != nil {
+			return err
+		}
+		var read string
+		content, read, err = host.ReadFile(ctx, file)
+		if err := check("what a large file holds", bytes.Equal(content, large) && read == digest, err); err != nil {
+			return err
+		}
+		large = append(append(bytes.Clone(large), "mine\n"...), large[:1<<19]...)
+	}
+	_, _, err = host.ReplaceFile(ctx, file, "sha256:old", large)
+	if err := check("a large file that has changed", errors.Is(err, role.ErrFileChanged), err); err != nil {
+		return err
+	}
+	err = host.AwaitFile(ctx, file, "sha256:old")
+	if err := check("a file that changed", err == nil, err); err != nil {
+		return err
+	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
+	err = host.AwaitFile(ended, file, digest)
+	if err := check("a file that stays", errors.Is(err, context.Canceled), err); err != nil {
+		return err
+	}
 	_, _, err = host.ReadFile(ended, file)
 	if err := check("a context that has ended", errors.Is(err, context.Canceled), err); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -41,7 +42,9 @@ type Host struct {
 	doors map[string]*door // by role; "" for Socket
 	split bool
 	files map[string]*file
-	calls map[string]int
+	// rewritten is closed when a file changes, and then another one.
+	rewritten chan struct{}
+	calls     map[string]int
 	// streams counts the open streams by method.
 	streams map[string]int
 	grants  []*rolev1.Grant
@@ -77,7 +80,7 @@ func newHost(t testing.TB, within, nodeID string, authority *Authority, cluster 
 	t.Helper()
 	h := &Host{
 		t: t, directory: directory(t, within), nodeID: nodeID, authority: authority, cluster: cluster,
-		files: make(map[string]*file), calls: make(map[string]int), streams: make(map[string]int), doors: map[string]*door{"": {}},
+		files: make(map[string]*file), rewritten: make(chan struct{}), calls: make(map[string]int), streams: make(map[string]int), doors: map[string]*door{"": {}},
 	}
 	if err := h.Serve(); err != nil {
 		t.Fatal(err)
@@ -119,6 +122,13 @@ func (h *Host) SetFile(path string, content []byte) {
 		h.grants = append(h.grants, &rolev1.Grant{Name: "replace-file", Parameters: map[string]string{"path": path}})
 	}
 	h.files[path] = &file{content: content}
+	h.fileChanged()
+}
+
+// fileChanged tells those who wait for a file. mu is held.
+func (h *Host) fileChanged() {
+	close(h.rewritten)
+	h.rewritten = make(chan struct{})
 }
 
 // MountFile makes a file of SetFile a mount point: it is written in place from now on.
@@ -260,7 +270,9 @@ func (h *Host) ReadFile(_ context.Context, request *hostv1.ReadFileRequest) (*ho
 	if found.content == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no file %s", request.GetPath())
 	}
-	return &hostv1.ReadFileResponse{Content: found.content, Digest: digest(found.content)}, nil
+	size := uint64(len(found.content))
+	part := found.content[min(request.GetOffset(), size):]
+	return &hostv1.ReadFileResponse{Content: part[:min(len(part), maxContent)], Digest: digest(found.content), Size: size}, nil
 }
 
 // ReplaceFile implements hostv1.HostServiceServer.
@@ -275,9 +287,47 @@ func (h *Host) ReplaceFile(_ context.Context, request *hostv1.ReplaceFileRequest
 	if digest(found.content) != request.GetExpectedDigest() {
 		return nil, status.Errorf(codes.Aborted, "the file %s has changed", request.GetPath())
 	}
-	found.content = append([]byte{}, request.GetContent()...)
+	content := append([]byte{}, request.GetContent()...)
+	if len(content) > maxContent {
+		return nil, status.Errorf(codes.InvalidArgument, "the call has %d bytes, more than %d", len(content), maxContent)
+	}
+	if part := request.GetPart(); part != nil {
+		size := uint64(len(found.content))
+		if part.GetOffset() > size || part.GetLength() > size-part.GetOffset() {
+			return nil, status.Errorf(codes.InvalidArgument, "the part is not within the %d bytes of the file", size)
+		}
+		content = slices.Concat(found.content[:part.GetOffset()], content, found.content[part.GetOffset()+part.GetLength():])
+	}
+	found.content = content
+	h.fileChanged()
 	return &hostv1.ReplaceFileResponse{Digest: digest(found.content), InPlace: found.mounted}, nil
 }
+
+// AwaitFile implements hostv1.HostServiceServer.
+func (h *Host) AwaitFile(ctx context.Context, request *hostv1.AwaitFileRequest) (*hostv1.AwaitFileResponse, error) {
+	h.called("AwaitFile")
+	for {
+		h.mu.Lock()
+		found, err := h.granted(request.GetPath())
+		rewritten := h.rewritten
+		changed := err == nil && digest(found.content) != request.GetDigest()
+		h.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		if changed {
+			return &hostv1.AwaitFileResponse{}, nil
+		}
+		select {
+		case <-rewritten:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// maxContent is the largest part of a file in one call.
+const maxContent = 1 << 20
 
 func (h *Host) granted(path string) (*file, error) {
 	found := h.files[path]

@@ -36,6 +36,8 @@ type host struct {
 	intruders int // how many replacements find that somebody was there before
 	replaced  int
 	mounted   bool
+	deaf      bool          // nobody is told of changes
+	told      chan struct{} // closed when something is put; nil: nobody waits
 	state     string
 	values    map[string]string
 	hang      chan struct{} // closed: nothing hangs
@@ -165,6 +167,32 @@ func (h *host) ReplaceFile(_ context.Context, _, expected string, content []byte
 	return digest(replaced), h.mounted, nil
 }
 
+func (h *host) AwaitFile(ctx context.Context, _, expected string) error {
+	if h.deaf {
+		return errors.ErrUnsupported
+	}
+	for {
+		changed := false
+		var told chan struct{}
+		h.put(func() {
+			changed = h.content == nil && expected != "" || h.content != nil && digest(*h.content) != expected
+			told = make(chan struct{})
+			h.told = told
+		})
+		if changed {
+			return nil
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.told = nil
+			return ctx.Err()
+		}
+	}
+}
+
 func digest(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])
@@ -183,5 +211,9 @@ func (h *host) now() (state, content string, replaced int) {
 func (h *host) put(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.told != nil {
+		close(h.told)
+		h.told = nil
+	}
 	change()
 }

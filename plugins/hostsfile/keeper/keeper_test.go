@@ -207,16 +207,47 @@ func TestOthersWriteTheFileToo(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("in between", func(t *testing.T) {
+	rewrite := func(h *host, content string) {
+		h.put(func() { h.content = &content })
+	}
+	for deaf, within := range map[bool]time.Duration{false: 2 * time.Second, true: time.Minute} {
+		t.Run(fmt.Sprintf("in between, deaf %t", deaf), func(t *testing.T) {
+			h := newHost("a\n")
+			h.deaf = deaf
+			h.directory.Set(directory("192.0.2.1"))
+			if err := during(t, h, func() {
+				synctest.Wait()
+				time.Sleep(5 * time.Second)
+				rewrite(h, "b\n")
+				time.Sleep(within)
+				want(t, h, "Ready", "b\n"+first)
+				// What others change of their own is theirs.
+				rewrite(h, "c\n"+strings.TrimPrefix(*h.content, "b\n"))
+				time.Sleep(within)
+				want(t, h, "Ready", "c\n"+first)
+				if h.replaced != 2 {
+					t.Errorf("the file was written %d times", h.replaced)
+				}
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("again and again", func(t *testing.T) {
 		h := newHost("a\n")
 		h.directory.Set(directory("192.0.2.1"))
 		if err := during(t, h, func() {
-			synctest.Wait()
-			h.put(func() {
-				other := "b\n"
-				h.content = &other
-			})
-			time.Sleep(time.Minute)
+			want(t, h, "Ready", "a\n"+first)
+			for n := range 5 {
+				rewrite(h, "b\n")
+				time.Sleep(5 * time.Second)
+				state := "Ready"
+				if n >= 2 {
+					state = "Degraded: another program keeps rewriting /etc/hosts"
+				}
+				want(t, h, state, "b\n"+first)
+			}
+			time.Sleep(2 * time.Minute)
 			want(t, h, "Ready", "b\n"+first)
 		}); err != nil {
 			t.Error(err)

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/hostsfile/block"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -28,9 +32,14 @@ const (
 	// collisions is how often in a row the file may be changed by somebody else between reading and replacing it, before that counts as
 	// an error.
 	collisions = 10
-	// recheck is how often the file is looked at though the directory is the same: other programs rewrite hosts files too, and drop the
-	// block. There is no notice of that through the host.
+	// recheck is how often the file and the machine's names are looked at though nothing is known to have changed: not every file system tells of changes, and
+	// nobody tells of those of a name.
 	recheck = time.Minute
+	// Other programs rewrite hosts files too, and drop the block: it is put back at once, but after pace at the earliest, and it is said when that was needed
+	// disputed times within disputedTime.
+	pace         = time.Second
+	disputed     = 3
+	disputedTime = time.Minute
 	// networkTime is how long the node's own addresses are waited for, which the core has from the beginning on a machine that has any: without them
 	// the node would be left out of the file for a moment at every start.
 	networkTime = 2 * time.Second
@@ -52,6 +61,7 @@ type Host interface {
 	Network() *event.Value[[]string]
 	ReadFile(ctx context.Context, path string) (content []byte, digest string, err error)
 	ReplaceFile(ctx context.Context, path, expectedDigest string, content []byte) (digest string, inPlace bool, err error)
+	AwaitFile(ctx context.Context, path, digest string) error
 	SetHostname(ctx context.Context, name string) (changed, inPlace bool, err error)
 	SetMachineID(ctx context.Context, id string) (changed, inPlace bool, err error)
 	SetValue(name, value string)
@@ -98,7 +108,7 @@ func (k *Keeper) Run(ctx context.Context, host Host) error {
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
-	if _, err := r.rewrite(ctx, block.Remove); err != nil {
+	if _, _, err := r.rewrite(ctx, block.Remove); err != nil {
 		return fmt.Errorf("the block was not removed: %w", err)
 	}
 	return nil
@@ -113,6 +123,13 @@ type run struct {
 	written       written
 	asked         bool // whether the host has ever been asked to replace the file
 	hasMachineID  bool
+	// digest is that of the file when it was last as it should be; "": it was not yet.
+	digest string
+	// had says that the file had the block, of the entries former.
+	had    bool
+	former []block.Entry
+	// putBack are the times at which the block was written since others had changed it, within disputedTime.
+	putBack []time.Time
 }
 
 // keep follows the directory and the node's addresses until ctx is done.
@@ -148,14 +165,62 @@ func (r *run) keep(ctx context.Context, busy *atomic.Pointer[time.Time]) {
 			wait = min(wait, networkTime)
 		}
 		timer := time.NewTimer(wait)
+		rewritten, stop := r.watch(ctx)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-directories.Changed():
 		case <-networks.Changed():
+		case <-rewritten:
+			select {
+			case <-time.After(time.Until(now.Add(pace))):
+			case <-ctx.Done():
+			}
 		}
+		stop()
 		timer.Stop()
 	}
+}
+
+// watch returns a channel that is closed when the file is not as it was left, as far as the host tells, and what ends the watch.
+func (r *run) watch(ctx context.Context) (rewritten <-chan struct{}, stop func()) {
+	changed := make(chan struct{})
+	if r.digest == "" {
+		return changed, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			err := r.host.AwaitFile(ctx, r.path, r.digest)
+			if err == nil {
+				close(changed)
+			}
+			if status.Code(err) != codes.Unavailable {
+				return
+			}
+			// The core starts again.
+			select {
+			case <-time.After(pace):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return changed, func() {
+		cancel()
+		watching.Wait()
+	}
+}
+
+// others says that other programs drop the block again and again; nil: they do not.
+func (r *run) others() error {
+	r.putBack = slices.DeleteFunc(r.putBack, func(at time.Time) bool { return time.Since(at) >= disputedTime })
+	if len(r.putBack) < disputed {
+		return nil
+	}
+	return fmt.Errorf("another program keeps rewriting %s without the block, which was put back %d times within the last minute: find the program, and have it keep what it does not know",
+		r.path, len(r.putBack))
 }
 
 // attempt makes everything as it should be, and returns what could not be made so. Before the directory is known the file stays as it is: what an
@@ -170,6 +235,7 @@ func (r *run) attempt(ctx context.Context, directory *hostv1.Directory, known bo
 	if err != nil {
 		return append(problems, err), false
 	}
+	problems = append(problems, r.others())
 	err = r.lookup.check(ctx, r.path, content, should, r.host.NodeID())
 	if unsettled = errors.Is(err, errUnsettled); unsettled {
 		err = r.lookup.verdict
@@ -180,41 +246,51 @@ func (r *run) attempt(ctx context.Context, directory *hostv1.Directory, known bo
 func (r *run) write(ctx context.Context, should []block.Entry) (content []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	return r.rewrite(ctx, func(content []byte) []byte { return block.Write(content, should) })
+	content, wrote, err := r.rewrite(ctx, func(content []byte) []byte { return block.Write(content, should) })
+	if err != nil {
+		return nil, err
+	}
+	if wrote && r.had && slices.Equal(should, r.former) {
+		r.host.Logger().Warn("another program rewrote the hosts file without the block, which was put back", "path", r.path)
+		r.putBack = append(r.putBack, time.Now())
+	}
+	r.had, r.former = true, should
+	return content, nil
 }
 
-// rewrite replaces the file's content by what change makes of it, and returns it. If somebody else changes the file at the same time, it begins
-// again with what they have written.
-func (r *run) rewrite(ctx context.Context, change func([]byte) []byte) ([]byte, error) {
-	var err error
+// rewrite replaces the file's content by what change makes of it, and returns it and whether that was another. If somebody else changes the file at the same time,
+// it begins again with what they have written.
+func (r *run) rewrite(ctx context.Context, change func([]byte) []byte) (_ []byte, wrote bool, err error) {
+	r.digest = ""
 	for range collisions {
 		var content []byte
 		var digest string
 		content, digest, err = r.host.ReadFile(ctx, r.path)
 		missing := errors.Is(err, fs.ErrNotExist)
 		if err != nil && !missing {
-			return nil, r.explain(err)
+			return nil, false, r.explain(err)
 		}
 		changed := change(content)
 		same := bytes.Equal(changed, content)
 		// The first time the host is asked also if the file is as it should be: it then writes nothing, and says how it would.
 		if same && (r.asked || missing) {
-			return changed, nil
+			r.digest = digest
+			return changed, false, nil
 		}
 		var inPlace bool
-		if _, inPlace, err = r.host.ReplaceFile(ctx, r.path, digest, changed); err == nil {
-			r.asked = true
+		if digest, inPlace, err = r.host.ReplaceFile(ctx, r.path, digest, changed); err == nil {
+			r.asked, r.digest = true, digest
 			r.written.note(r.path, inPlace)
 			if !same {
 				r.host.Logger().Info("the hosts file was written", "path", r.path, "in_place", inPlace)
 			}
-			return changed, nil
+			return changed, !same, nil
 		}
 		if !errors.Is(err, role.ErrFileChanged) {
-			return nil, r.explain(err)
+			return nil, false, r.explain(err)
 		}
 	}
-	return nil, fmt.Errorf("%s is changed by others all the time: %w", r.path, err)
+	return nil, false, fmt.Errorf("%s is changed by others all the time: %w", r.path, err)
 }
 
 func (r *run) explain(err error) error {

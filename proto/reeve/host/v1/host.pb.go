@@ -1600,8 +1600,10 @@ func (x *ConsensusUnavailable) GetMessage() string {
 }
 
 type ReadFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// From which byte on.
+	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1643,11 +1645,21 @@ func (x *ReadFileRequest) GetPath() string {
 	return ""
 }
 
+func (x *ReadFileRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 type ReadFileResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Content []byte                 `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
-	// "sha256:" and the hex SHA-256 of the content.
-	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The content from the offset on, 1 MiB at most.
+	Content []byte `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
+	// "sha256:" and the hex SHA-256 of the whole file. What is read in parts is of one file if each part has the same.
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The size of the whole file, which is 16 MiB at most. 0 from a core that is older than this field, and has answered with the whole file.
+	Size          uint64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1696,14 +1708,24 @@ func (x *ReadFileResponse) GetDigest() string {
 	return ""
 }
 
+func (x *ReadFileResponse) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 type ReplaceFileRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// The digest of the content that is to be replaced; empty: the file must not exist.
+	// The digest of the whole file that is to be replaced; empty: the file must not exist.
 	ExpectedDigest string `protobuf:"bytes,2,opt,name=expected_digest,json=expectedDigest,proto3" json:"expected_digest,omitempty"`
-	Content        []byte `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// 1 MiB at most.
+	Content []byte `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
+	// In place of what the content stands; not set: of the whole file. A larger file is replaced in parts. No file may become larger than 16 MiB.
+	Part          *FilePart `protobuf:"bytes,4,opt,name=part,proto3" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplaceFileRequest) Reset() {
@@ -1757,9 +1779,69 @@ func (x *ReplaceFileRequest) GetContent() []byte {
 	return nil
 }
 
+func (x *ReplaceFileRequest) GetPart() *FilePart {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+// FilePart is a part of a file.
+type FilePart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length        uint64                 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilePart) Reset() {
+	*x = FilePart{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilePart) ProtoMessage() {}
+
+func (x *FilePart) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
+func (*FilePart) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *FilePart) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *FilePart) GetLength() uint64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
 type ReplaceFileResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The digest of the new content.
+	// The digest of the whole new file.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Whether the file was written in place, since something is mounted on it.
 	InPlace       bool `protobuf:"varint,2,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
@@ -1769,7 +1851,7 @@ type ReplaceFileResponse struct {
 
 func (x *ReplaceFileResponse) Reset() {
 	*x = ReplaceFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1863,7 @@ func (x *ReplaceFileResponse) String() string {
 func (*ReplaceFileResponse) ProtoMessage() {}
 
 func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +1876,7 @@ func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{27}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReplaceFileResponse) GetDigest() string {
@@ -1811,6 +1893,95 @@ func (x *ReplaceFileResponse) GetInPlace() bool {
 	return false
 }
 
+type AwaitFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// The digest of the content that the caller last saw; empty: there was no file.
+	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitFileRequest) Reset() {
+	*x = AwaitFileRequest{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitFileRequest) ProtoMessage() {}
+
+func (x *AwaitFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitFileRequest.ProtoReflect.Descriptor instead.
+func (*AwaitFileRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AwaitFileRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *AwaitFileRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+type AwaitFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitFileResponse) Reset() {
+	*x = AwaitFileResponse{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitFileResponse) ProtoMessage() {}
+
+func (x *AwaitFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitFileResponse.ProtoReflect.Descriptor instead.
+func (*AwaitFileResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{30}
+}
+
 type SetHostnameRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A host name as in RFC 1123: at most 64 bytes, which is what the kernel keeps.
@@ -1821,7 +1992,7 @@ type SetHostnameRequest struct {
 
 func (x *SetHostnameRequest) Reset() {
 	*x = SetHostnameRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[28]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2004,7 @@ func (x *SetHostnameRequest) String() string {
 func (*SetHostnameRequest) ProtoMessage() {}
 
 func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[28]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2017,7 @@ func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameRequest.ProtoReflect.Descriptor instead.
 func (*SetHostnameRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{28}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetHostnameRequest) GetName() string {
@@ -1868,7 +2039,7 @@ type SetHostnameResponse struct {
 
 func (x *SetHostnameResponse) Reset() {
 	*x = SetHostnameResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[29]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2051,7 @@ func (x *SetHostnameResponse) String() string {
 func (*SetHostnameResponse) ProtoMessage() {}
 
 func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[29]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2064,7 @@ func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameResponse.ProtoReflect.Descriptor instead.
 func (*SetHostnameResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{29}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetHostnameResponse) GetChanged() bool {
@@ -1920,7 +2091,7 @@ type SetMachineIDRequest struct {
 
 func (x *SetMachineIDRequest) Reset() {
 	*x = SetMachineIDRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[30]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2103,7 @@ func (x *SetMachineIDRequest) String() string {
 func (*SetMachineIDRequest) ProtoMessage() {}
 
 func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[30]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2116,7 @@ func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDRequest.ProtoReflect.Descriptor instead.
 func (*SetMachineIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{30}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetMachineIDRequest) GetMachineId() string {
@@ -1967,7 +2138,7 @@ type SetMachineIDResponse struct {
 
 func (x *SetMachineIDResponse) Reset() {
 	*x = SetMachineIDResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[31]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2150,7 @@ func (x *SetMachineIDResponse) String() string {
 func (*SetMachineIDResponse) ProtoMessage() {}
 
 func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[31]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2163,7 @@ func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDResponse.ProtoReflect.Descriptor instead.
 func (*SetMachineIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{31}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetMachineIDResponse) GetChanged() bool {
@@ -2113,19 +2284,29 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x06prefix\x18\x03 \x01(\tR\x06prefix\"s\n" +
 	"\x14ConsensusUnavailable\x12A\n" +
 	"\x06reason\x18\x01 \x01(\x0e2).reeve.host.v1.ConsensusUnavailableReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"%\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"=\n" +
 	"\x0fReadFileRequest\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"D\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\"X\n" +
 	"\x10ReadFileResponse\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\fR\acontent\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"k\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x04R\x04size\"\x98\x01\n" +
 	"\x12ReplaceFileRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12'\n" +
 	"\x0fexpected_digest\x18\x02 \x01(\tR\x0eexpectedDigest\x12\x18\n" +
-	"\acontent\x18\x03 \x01(\fR\acontent\"H\n" +
+	"\acontent\x18\x03 \x01(\fR\acontent\x12+\n" +
+	"\x04part\x18\x04 \x01(\v2\x17.reeve.host.v1.FilePartR\x04part\":\n" +
+	"\bFilePart\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\x04R\x06length\"H\n" +
 	"\x13ReplaceFileResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x19\n" +
-	"\bin_place\x18\x02 \x01(\bR\ainPlace\"(\n" +
+	"\bin_place\x18\x02 \x01(\bR\ainPlace\">\n" +
+	"\x10AwaitFileRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\x13\n" +
+	"\x11AwaitFileResponse\"(\n" +
 	"\x12SetHostnameRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"J\n" +
 	"\x13SetHostnameResponse\x12\x18\n" +
@@ -2167,7 +2348,7 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"/CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS\x10\x02\x12-\n" +
 	")CONSENSUS_UNAVAILABLE_REASON_UNKNOWN_USER\x10\x03\x12+\n" +
 	"'CONSENSUS_UNAVAILABLE_REASON_NOT_MEMBER\x10\x04\x12,\n" +
-	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\xfc\b\n" +
+	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\xe0\t\n" +
 	"\vHostService\x12j\n" +
 	"\x0fWatchMembership\x12%.reeve.host.v1.WatchMembershipRequest\x1a&.reeve.host.v1.WatchMembershipResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12g\n" +
 	"\x0eWatchDirectory\x12$.reeve.host.v1.WatchDirectoryRequest\x1a%.reeve.host.v1.WatchDirectoryResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12a\n" +
@@ -2178,7 +2359,8 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"WatchTrust\x12 .reeve.host.v1.WatchTrustRequest\x1a!.reeve.host.v1.WatchTrustResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12v\n" +
 	"\x0eWatchOperators\x12$.reeve.host.v1.WatchOperatorsRequest\x1a%.reeve.host.v1.WatchOperatorsResponse\"\x15\xca\xf3\x18\x11\x1a\x0fwatch-operators0\x01\x12_\n" +
 	"\bReadFile\x12\x1e.reeve.host.v1.ReadFileRequest\x1a\x1f.reeve.host.v1.ReadFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
-	"\vReplaceFile\x12!.reeve.host.v1.ReplaceFileRequest\x1a\".reeve.host.v1.ReplaceFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
+	"\vReplaceFile\x12!.reeve.host.v1.ReplaceFileRequest\x1a\".reeve.host.v1.ReplaceFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12b\n" +
+	"\tAwaitFile\x12\x1f.reeve.host.v1.AwaitFileRequest\x1a .reeve.host.v1.AwaitFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
 	"\vSetHostname\x12!.reeve.host.v1.SetHostnameRequest\x1a\".reeve.host.v1.SetHostnameResponse\"\x12\xca\xf3\x18\x0e\x1a\fset-hostname\x12m\n" +
 	"\fSetMachineID\x12\".reeve.host.v1.SetMachineIDRequest\x1a#.reeve.host.v1.SetMachineIDResponse\"\x14\xca\xf3\x18\x10\x1a\x0eset-machine-id:O\n" +
 	"\x06access\x12\x1e.google.protobuf.MethodOptions\x18\xb9\x8e\x03 \x01(\v2\x15.reeve.host.v1.AccessR\x06accessB:Z8github.com/reeveproject/reeve/proto/reeve/host/v1;hostv1b\x06proto3"
@@ -2196,7 +2378,7 @@ func file_reeve_host_v1_host_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_reeve_host_v1_host_proto_goTypes = []any{
 	(MembershipState)(0),               // 0: reeve.host.v1.MembershipState
 	(InstanceState)(0),                 // 1: reeve.host.v1.InstanceState
@@ -2229,64 +2411,70 @@ var file_reeve_host_v1_host_proto_goTypes = []any{
 	(*ReadFileRequest)(nil),            // 28: reeve.host.v1.ReadFileRequest
 	(*ReadFileResponse)(nil),           // 29: reeve.host.v1.ReadFileResponse
 	(*ReplaceFileRequest)(nil),         // 30: reeve.host.v1.ReplaceFileRequest
-	(*ReplaceFileResponse)(nil),        // 31: reeve.host.v1.ReplaceFileResponse
-	(*SetHostnameRequest)(nil),         // 32: reeve.host.v1.SetHostnameRequest
-	(*SetHostnameResponse)(nil),        // 33: reeve.host.v1.SetHostnameResponse
-	(*SetMachineIDRequest)(nil),        // 34: reeve.host.v1.SetMachineIDRequest
-	(*SetMachineIDResponse)(nil),       // 35: reeve.host.v1.SetMachineIDResponse
-	nil,                                // 36: reeve.host.v1.DirectoryNode.LabelsEntry
-	nil,                                // 37: reeve.host.v1.DirectoryRole.ValuesEntry
-	(*timestamppb.Timestamp)(nil),      // 38: google.protobuf.Timestamp
-	(*v1.Endpoint)(nil),                // 39: reeve.role.v1.Endpoint
-	(*descriptorpb.MethodOptions)(nil), // 40: google.protobuf.MethodOptions
+	(*FilePart)(nil),                   // 31: reeve.host.v1.FilePart
+	(*ReplaceFileResponse)(nil),        // 32: reeve.host.v1.ReplaceFileResponse
+	(*AwaitFileRequest)(nil),           // 33: reeve.host.v1.AwaitFileRequest
+	(*AwaitFileResponse)(nil),          // 34: reeve.host.v1.AwaitFileResponse
+	(*SetHostnameRequest)(nil),         // 35: reeve.host.v1.SetHostnameRequest
+	(*SetHostnameResponse)(nil),        // 36: reeve.host.v1.SetHostnameResponse
+	(*SetMachineIDRequest)(nil),        // 37: reeve.host.v1.SetMachineIDRequest
+	(*SetMachineIDResponse)(nil),       // 38: reeve.host.v1.SetMachineIDResponse
+	nil,                                // 39: reeve.host.v1.DirectoryNode.LabelsEntry
+	nil,                                // 40: reeve.host.v1.DirectoryRole.ValuesEntry
+	(*timestamppb.Timestamp)(nil),      // 41: google.protobuf.Timestamp
+	(*v1.Endpoint)(nil),                // 42: reeve.role.v1.Endpoint
+	(*descriptorpb.MethodOptions)(nil), // 43: google.protobuf.MethodOptions
 }
 var file_reeve_host_v1_host_proto_depIdxs = []int32{
 	7,  // 0: reeve.host.v1.WatchMembershipResponse.membership:type_name -> reeve.host.v1.Membership
 	0,  // 1: reeve.host.v1.Membership.state:type_name -> reeve.host.v1.MembershipState
-	38, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
+	41, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
 	10, // 3: reeve.host.v1.WatchDirectoryResponse.directory:type_name -> reeve.host.v1.Directory
 	11, // 4: reeve.host.v1.Directory.nodes:type_name -> reeve.host.v1.DirectoryNode
-	36, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
+	39, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
 	13, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
 	12, // 7: reeve.host.v1.DirectoryNode.assigned:type_name -> reeve.host.v1.AssignedRoles
 	1,  // 8: reeve.host.v1.DirectoryRole.state:type_name -> reeve.host.v1.InstanceState
-	39, // 9: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
-	37, // 10: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
+	42, // 9: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
+	40, // 10: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
 	20, // 11: reeve.host.v1.WatchOperatorsResponse.operators:type_name -> reeve.host.v1.Operators
 	21, // 12: reeve.host.v1.Operators.operators:type_name -> reeve.host.v1.Operator
 	2,  // 13: reeve.host.v1.Operator.role:type_name -> reeve.host.v1.OperatorRole
 	26, // 14: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
 	27, // 15: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
 	3,  // 16: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
-	40, // 17: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
-	4,  // 18: reeve.host.v1.access:type_name -> reeve.host.v1.Access
-	5,  // 19: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
-	8,  // 20: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
-	22, // 21: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
-	24, // 22: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
-	14, // 23: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
-	16, // 24: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
-	18, // 25: reeve.host.v1.HostService.WatchOperators:input_type -> reeve.host.v1.WatchOperatorsRequest
-	28, // 26: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
-	30, // 27: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
-	32, // 28: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
-	34, // 29: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
-	6,  // 30: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
-	9,  // 31: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
-	23, // 32: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
-	25, // 33: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
-	15, // 34: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
-	17, // 35: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
-	19, // 36: reeve.host.v1.HostService.WatchOperators:output_type -> reeve.host.v1.WatchOperatorsResponse
-	29, // 37: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
-	31, // 38: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
-	33, // 39: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
-	35, // 40: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
-	30, // [30:41] is the sub-list for method output_type
-	19, // [19:30] is the sub-list for method input_type
-	18, // [18:19] is the sub-list for extension type_name
-	17, // [17:18] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	31, // 17: reeve.host.v1.ReplaceFileRequest.part:type_name -> reeve.host.v1.FilePart
+	43, // 18: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
+	4,  // 19: reeve.host.v1.access:type_name -> reeve.host.v1.Access
+	5,  // 20: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
+	8,  // 21: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
+	22, // 22: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
+	24, // 23: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
+	14, // 24: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
+	16, // 25: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
+	18, // 26: reeve.host.v1.HostService.WatchOperators:input_type -> reeve.host.v1.WatchOperatorsRequest
+	28, // 27: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
+	30, // 28: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
+	33, // 29: reeve.host.v1.HostService.AwaitFile:input_type -> reeve.host.v1.AwaitFileRequest
+	35, // 30: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
+	37, // 31: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
+	6,  // 32: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
+	9,  // 33: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
+	23, // 34: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
+	25, // 35: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
+	15, // 36: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
+	17, // 37: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
+	19, // 38: reeve.host.v1.HostService.WatchOperators:output_type -> reeve.host.v1.WatchOperatorsResponse
+	29, // 39: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
+	32, // 40: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
+	34, // 41: reeve.host.v1.HostService.AwaitFile:output_type -> reeve.host.v1.AwaitFileResponse
+	36, // 42: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
+	38, // 43: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
+	32, // [32:44] is the sub-list for method output_type
+	20, // [20:32] is the sub-list for method input_type
+	19, // [19:20] is the sub-list for extension type_name
+	18, // [18:19] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_reeve_host_v1_host_proto_init() }
@@ -2309,7 +2497,7 @@ func file_reeve_host_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_host_v1_host_proto_rawDesc), len(file_reeve_host_v1_host_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   34,
+			NumMessages:   37,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	HostService_WatchOperators_FullMethodName  = "/reeve.host.v1.HostService/WatchOperators"
 	HostService_ReadFile_FullMethodName        = "/reeve.host.v1.HostService/ReadFile"
 	HostService_ReplaceFile_FullMethodName     = "/reeve.host.v1.HostService/ReplaceFile"
+	HostService_AwaitFile_FullMethodName       = "/reeve.host.v1.HostService/AwaitFile"
 	HostService_SetHostname_FullMethodName     = "/reeve.host.v1.HostService/SetHostname"
 	HostService_SetMachineID_FullMethodName    = "/reeve.host.v1.HostService/SetMachineID"
 )
@@ -64,9 +65,14 @@ type HostServiceClient interface {
 	// allows. Aborted if the file is not what the caller last read. FailedPrecondition if the file, or a directory on the way to it, is such that
 	// others could make the core follow them: symbolic or hard links, a directory that others may write, a file or directory of another user.
 	//
+	// The new file has the owner, permissions, access list, label and other extended attributes of the former. FailedPrecondition if the node cannot give it those.
+	//
 	// A file that something is mounted on (as in most containers) cannot be renamed over: it is written in place, which is not atomic, and the
 	// response says so.
 	ReplaceFile(ctx context.Context, in *ReplaceFileRequest, opts ...grpc.CallOption) (*ReplaceFileResponse, error)
+	// AwaitFile answers when a file that the role is granted to replace has another content than the caller last saw, or is gone, or is there: another program
+	// rewrote it. FailedPrecondition as ReplaceFile. ResourceExhausted if four calls of the instance wait already.
+	AwaitFile(ctx context.Context, in *AwaitFileRequest, opts ...grpc.CallOption) (*AwaitFileResponse, error)
 	// SetHostname sets the machine's host name. The grant "set-hostname" has one parameter, "path": the file in which the name is kept over a reboot,
 	// such as /etc/hostname, under the conditions of ReplaceFile; without it only the kernel is told.
 	SetHostname(ctx context.Context, in *SetHostnameRequest, opts ...grpc.CallOption) (*SetHostnameResponse, error)
@@ -228,6 +234,16 @@ func (c *hostServiceClient) ReplaceFile(ctx context.Context, in *ReplaceFileRequ
 	return out, nil
 }
 
+func (c *hostServiceClient) AwaitFile(ctx context.Context, in *AwaitFileRequest, opts ...grpc.CallOption) (*AwaitFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AwaitFileResponse)
+	err := c.cc.Invoke(ctx, HostService_AwaitFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *hostServiceClient) SetHostname(ctx context.Context, in *SetHostnameRequest, opts ...grpc.CallOption) (*SetHostnameResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetHostnameResponse)
@@ -275,9 +291,14 @@ type HostServiceServer interface {
 	// allows. Aborted if the file is not what the caller last read. FailedPrecondition if the file, or a directory on the way to it, is such that
 	// others could make the core follow them: symbolic or hard links, a directory that others may write, a file or directory of another user.
 	//
+	// The new file has the owner, permissions, access list, label and other extended attributes of the former. FailedPrecondition if the node cannot give it those.
+	//
 	// A file that something is mounted on (as in most containers) cannot be renamed over: it is written in place, which is not atomic, and the
 	// response says so.
 	ReplaceFile(context.Context, *ReplaceFileRequest) (*ReplaceFileResponse, error)
+	// AwaitFile answers when a file that the role is granted to replace has another content than the caller last saw, or is gone, or is there: another program
+	// rewrote it. FailedPrecondition as ReplaceFile. ResourceExhausted if four calls of the instance wait already.
+	AwaitFile(context.Context, *AwaitFileRequest) (*AwaitFileResponse, error)
 	// SetHostname sets the machine's host name. The grant "set-hostname" has one parameter, "path": the file in which the name is kept over a reboot,
 	// such as /etc/hostname, under the conditions of ReplaceFile; without it only the kernel is told.
 	SetHostname(context.Context, *SetHostnameRequest) (*SetHostnameResponse, error)
@@ -321,6 +342,9 @@ func (UnimplementedHostServiceServer) ReadFile(context.Context, *ReadFileRequest
 }
 func (UnimplementedHostServiceServer) ReplaceFile(context.Context, *ReplaceFileRequest) (*ReplaceFileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceFile not implemented")
+}
+func (UnimplementedHostServiceServer) AwaitFile(context.Context, *AwaitFileRequest) (*AwaitFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AwaitFile not implemented")
 }
 func (UnimplementedHostServiceServer) SetHostname(context.Context, *SetHostnameRequest) (*SetHostnameResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetHostname not implemented")
@@ -469,6 +493,24 @@ func _HostService_ReplaceFile_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HostService_AwaitFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AwaitFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostServiceServer).AwaitFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostService_AwaitFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostServiceServer).AwaitFile(ctx, req.(*AwaitFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HostService_SetHostname_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetHostnameRequest)
 	if err := dec(in); err != nil {
@@ -523,6 +565,10 @@ var HostService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplaceFile",
 			Handler:    _HostService_ReplaceFile_Handler,
+		},
+		{
+			MethodName: "AwaitFile",
+			Handler:    _HostService_AwaitFile_Handler,
 		},
 		{
 			MethodName: "SetHostname",
