@@ -26,6 +26,7 @@ const (
 	degraded = hostv1.InstanceState_INSTANCE_STATE_DEGRADED
 	backoff  = hostv1.InstanceState_INSTANCE_STATE_BACKOFF
 	failed   = hostv1.InstanceState_INSTANCE_STATE_FAILED
+	stopped  = hostv1.InstanceState_INSTANCE_STATE_STOPPED
 )
 
 // step is what the node reports, some time after the step before; or that the stream breaks, or ends with an error.
@@ -154,6 +155,11 @@ func TestFor(t *testing.T) {
 			name: "a role that is Failed can be removed", remove: true,
 			steps: script{{state: failed, generation: 7}, {after: 9 * time.Second, absent: true}},
 			took:  9 * time.Second,
+		},
+		{
+			name: "it ended and left something", remove: true,
+			steps: script{{state: ready, generation: 7}, {after: time.Second, state: stopped, reason: "the block was not removed"}},
+			want:  "role beacon is Stopped: the block was not removed on node N", took: time.Second,
 		},
 		{
 			name: "it stays", remove: true,

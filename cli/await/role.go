@@ -106,6 +106,8 @@ func (r *Role) judge() Outcome {
 	switch {
 	case i == nil && r.State == Gone:
 		return Done
+	case r.State == Gone && i.GetState() == hostv1.InstanceState_INSTANCE_STATE_STOPPED && i.GetReason() != "":
+		return Refused // it has ended, and says what it left
 	case i == nil || r.State == Gone:
 		return Pending
 	case r.Generation != 0 && i.GetConfigurationGeneration() != r.Generation:
@@ -176,6 +178,9 @@ func (r *Role) next() string {
 	}
 	if r.instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED {
 		return fmt.Sprintf("Run `reeve describe role %s %s` to see what it requires, and `reeve status %s` to see how that is.", r.NodeID, r.Name, r.NodeID)
+	}
+	if r.State == Gone {
+		return fmt.Sprintf("The role is taken from the node, and what it left is still there: mend what the reason says, then run `reeve node role add %[1]s %[2]s` and remove it again.", r.NodeID, r.Name)
 	}
 	return fmt.Sprintf("Run `reeve logs %[1]s %[2]s` to see what it wrote, and `reeve node role restart %[1]s %[2]s` to start it again.", r.NodeID, r.Name)
 }

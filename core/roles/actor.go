@@ -48,6 +48,8 @@ type actor struct {
 	debug *plugin.Debugged
 	// left says that the last instance was left running.
 	left bool
+	// remains is with what error the last instance stopped: it may have left something on the machine. "": with none.
+	remains string
 	// works is the digest of the version that did its work when it was last seen, of those that are not on trial; "": none.
 	works string
 	// trial is not nil while what is launched, or runs, is a version on trial.

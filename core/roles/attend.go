@@ -157,8 +157,15 @@ func (a *actor) stop() {
 		return
 	}
 	exit, debugged := a.instance.Exit(), a.debugging()
+	last, _ := a.instance.Status().Get()
 	a.release()
+	a.remains = ""
+	if last.GetState() == rolev1.RoleState_ROLE_STATE_STOPPED {
+		a.remains = last.GetReason()
+	}
 	switch {
+	case (failing == nil || debugged) && a.remains != "":
+		a.record(warning, eventStopped, id, "was stopped: "+why+"; it ended with an error: "+a.remains, "reason", why, "error", a.remains)
 	case failing == nil || debugged:
 		a.record(info, eventStopped, id, "was stopped: "+why, "reason", why)
 	case failing.unresponsive:

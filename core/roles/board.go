@@ -24,6 +24,7 @@ const (
 	ready    = hostv1.InstanceState_INSTANCE_STATE_READY
 	degraded = hostv1.InstanceState_INSTANCE_STATE_DEGRADED
 	stopping = hostv1.InstanceState_INSTANCE_STATE_STOPPING
+	stopped  = hostv1.InstanceState_INSTANCE_STATE_STOPPED
 	backoff  = hostv1.InstanceState_INSTANCE_STATE_BACKOFF
 	failed   = hostv1.InstanceState_INSTANCE_STATE_FAILED
 )

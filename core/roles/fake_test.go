@@ -65,6 +65,8 @@ type fakes struct {
 	reasons       map[string]rolev1.StopReason // why a role was last stopped
 	graces        map[string]time.Duration     // and how long it had for that
 	hurries       map[string]time.Duration     // and in what time it was to be over; 0: no bound
+	// farewell is with what error instances stop; "": with none.
+	farewell string
 	// prepareError is what Prepare fails with, openError what Open does.
 	prepareError, openError error
 }
@@ -252,6 +254,9 @@ func (i *fake) say(state rolev1.RoleState, reason string) {
 
 func (i *fake) Stop(ctx context.Context, _ time.Duration) error {
 	time.Sleep(i.owner.stopTime)
+	if farewell := i.owner.farewell; farewell != "" {
+		i.say(rolev1.RoleState_ROLE_STATE_STOPPED, farewell)
+	}
 	i.end(plugin.Exit{Requested: true})
 	return nil
 }

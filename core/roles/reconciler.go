@@ -3,8 +3,12 @@ package roles
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -135,9 +139,15 @@ func (r *Reconciler) retire(a *actor, seen verdict) bool {
 		return false
 	}
 	delete(r.actors, a.role)
-	if a.left {
+	switch {
+	case a.left:
 		r.board.idle(a.role, seen.generation)
-	} else {
+	case a.remains != "" && !r.closing:
+		// Who took the role away hears that it is not gone without a trace.
+		r.board.put(a.role, entry{idle: seen.generation, status: &clusterv1.InstanceStatus{
+			Role: a.role, State: stopped, Reason: "it was taken from the node, and ended with an error: " + strings.ReplaceAll(a.remains, "\n", "; "), Since: timestamppb.Now(),
+		}})
+	default:
 		r.board.remove(a.role)
 	}
 	return true

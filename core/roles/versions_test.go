@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -427,6 +428,35 @@ func TestStopReasons(t *testing.T) {
 		x.cancel()
 		told(rolev1.StopReason_STOP_REASON_NODE, "app")
 		told(rolev1.StopReason_STOP_REASON_NODE, "other")
+	})
+}
+
+// A role that ends with an error when it is taken away is not gone without a word, and is no longer in anybody's way.
+func TestWhatARoleLeft(t *testing.T) {
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.desire(role("app"), role("other"))
+		synctest.Wait()
+		x.farewell = "the block was not removed"
+		x.desire(role("other"))
+		synctest.Wait()
+		if got := x.of("app"); got.GetState() != hostv1.InstanceState_INSTANCE_STATE_STOPPED || !strings.Contains(got.GetReason(), "the block was not removed") || got.GetPid() != 0 {
+			t.Errorf("the role is %v", got)
+		}
+		if !x.Bar("app", "no") {
+			t.Error("a role that was taken away was not barred")
+		}
+		x.Unbar("app")
+		x.desire(role("other"), role("app"))
+		synctest.Wait()
+		if got := x.of("app"); got.GetState() != ready {
+			t.Errorf("the role is %v", got)
+		}
+		x.farewell = ""
+		x.desire(role("other"))
+		synctest.Wait()
+		if got := x.of("app"); got != nil {
+			t.Errorf("the role is %v", got)
+		}
 	})
 }
 

@@ -249,3 +249,25 @@ func TestBlockStays(t *testing.T) {
 		}
 	}
 }
+
+// A block that cannot be taken out is the last that the role says of itself, so that who removes the role hears of it.
+func TestBlockThatCannotBeRemoved(t *testing.T) {
+	host := roletest.NewHost(t)
+	host.SetFile("/srv/hosts", []byte("127.0.0.1\tlocalhost\n"))
+	host.Directory.Set(directory("192.0.2.1"))
+	host.Network.Set([]string{"192.0.2.1"})
+	process := launch(t)
+	if err := process.Start(host, "hostsfile", ""); err != nil {
+		t.Fatal(err)
+	}
+	process.AwaitReady()
+	host.RefuseFile("/srv/hosts", status.Error(codes.FailedPrecondition, "cannot replace /srv/hosts: it is immutable"))
+	if err := process.StopFor(time.Minute, rolev1.StopReason_STOP_REASON_REMOVED); err != nil {
+		t.Error(err)
+	}
+	process.Exit()
+	last, _ := process.Status().Get()
+	if last.GetState() != rolev1.RoleState_ROLE_STATE_STOPPED || !strings.Contains(last.GetReason(), "the block was not removed") || !strings.Contains(last.GetReason(), "it is immutable") {
+		t.Errorf("the role last says %v", last)
+	}
+}

@@ -24,6 +24,8 @@ const (
 	// deliverTime is how long a failed role's process waits for the core to read the status. A core that follows needs milliseconds, or seconds on a
 	// busy machine. A core that is away will find the process gone.
 	deliverTime = 10 * time.Second
+	// lastWordTime is the same of a role that was stopped, within the time that the core gives it.
+	lastWordTime = time.Second
 )
 
 // server is reeve.role.v1's RoleService of one process.
@@ -259,6 +261,13 @@ func (s *server) stop(grace time.Duration, reason StopReason) bool {
 	stopped := i.stop(grace, reason)
 	now, _ := i.status.value.Get()
 	if now.GetState() == rolev1.RoleState_ROLE_STATE_STOPPED {
+		if now.GetReason() != "" {
+			// Why the role ended with an error is to be known before the process is gone.
+			select {
+			case <-s.delivered:
+			case <-time.After(lastWordTime):
+			}
+		}
 		s.finish(0)
 	} else {
 		s.finish(1)
