@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/keyfile"
@@ -112,10 +113,17 @@ func makeFault(err error, path string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		code = fault.Refused
 	}
-	return fault.Wrap(code, err, "cannot make the dev directory "+path, "Give another one with --dir.")
+	next := "Give another one with --dir."
+	if refusesWrites(err) {
+		next = strings.TrimSpace(noWrites)
+	}
+	return fault.Wrap(code, err, "cannot make the dev directory "+path, next)
 }
 
 func (d *Directory) fill(plan Plan, places Places) error {
+	if err := d.takesWrites(); err != nil {
+		return err
+	}
 	if err := d.readNetwork(); err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/fault"
 )
@@ -195,5 +197,25 @@ func TestNamespacesAreRefused(t *testing.T) {
 	// A cluster that is there keeps its addresses.
 	if _, err := dev.Make(path, plan, places); fault.CodeOf(err) != fault.Refused {
 		t.Errorf("a cluster with loopback addresses gets namespaces: %v", err)
+	}
+}
+
+// A file system that takes no writes is told from a directory that is no good, with how to mend it.
+func TestMakeWhereNothingIsWritten(t *testing.T) {
+	root, plan, places := makePlan(t)
+	path := filepath.Join(root, "disk")
+	if err := os.Mkdir(path, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", path, "tmpfs", unix.MS_RDONLY, "size=1m,mode=711"); err != nil {
+		t.Skipf("this cannot be tested here: only a root that may mount can make a file system read-only: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	for _, dir := range []string{path, filepath.Join(path, "dev")} {
+		_, err := dev.Make(dir, plan, places)
+		var refused *fault.Error
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "read-only") || !strings.Contains(refused.Next, "Repair it (fsck)") {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }

@@ -4,3 +4,6 @@ import "context"
 
 // Look does once what Run does again and again.
 func (g *Guard) Look(ctx context.Context) { g.look(ctx) }
+
+// Write is the write that a Prober tries.
+var Write = write

@@ -23,6 +23,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	nodeInfo        = describe("node_info", "What the node is; always 1.", "node", "cluster", "version", "isolation", "volume")
 	svidEnds        = describe("node_svid_not_after_seconds", "When the node's SVID ends, in seconds of the Unix epoch; absent: it has none.")
+	nodeProblem     = describe("node_problem", "Whether something degrades the node, such as a volume that takes no writes; the node's status says what.")
 	membershipState = describe("membership_state", "The node's membership of its cluster: 1 for the state that it is in, 0 for the others.", "state")
 
 	storeSize     = describe("store_database_size_bytes", "Size on disk of the local member's database.")
@@ -68,6 +69,7 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	node := status.GetNode()
 	to <- gauge(nodeInfo, 1, status.GetNodeId(), status.GetMembership().GetClusterId(), node.GetVersion(),
 		strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(node.GetIsolation().String(), "ISOLATION_")), "_", "-"), node.GetVolume())
+	to <- gauge(nodeProblem, truth(node.GetProblem() != ""))
 	for number, name := range statesOfNode {
 		to <- gauge(membershipState, truth(hostv1.MembershipState(number) == status.GetMembership().GetState()), name)
 	}

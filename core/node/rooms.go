@@ -146,7 +146,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 				Start: w.start, Version: w.node.config.Version, Volume: string(w.opened.Configuration.VolumeKind), APIAddress: w.api.Listening(),
 				Isolation: w.plugins.isolation(), Missing: w.plugins.missing(), Addresses: w.net.Addresses(), Instances: w.reconciler.Instances(),
 				Membership: w.member.Status(), Identity: w.ids.Identity(), Curators: w.client.Curators(), LocalCurator: w.client.LocalCurator(), View: w.client.View(), Store: w.doors.Store(),
-				Storage: w.node.room.Status(), APIProblem: w.api.Problem(), MetricsProblem: w.measured.Problem(),
+				Storage: w.node.room.Status(), APIProblem: w.api.Problem(), MetricsProblem: w.measured.Problem(), DiskProblem: w.prober.Problem(),
 			})
 		},
 		w.rest,
@@ -172,7 +172,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 			return w.measured.Run(ctx, w.reconciler.Instances(), w.reconciler.Capabilities())
 		},
 		func(ctx context.Context) error { return w.ids.Run(ctx, w.member.Credentials(), w.client.Credentials()) },
-		w.net.Run, w.member.Run, w.doors.Run, w.client.Run, w.guard.Run, w.watchClock, w.node.beside,
+		w.net.Run, w.member.Run, w.doors.Run, w.client.Run, w.guard.Run, w.prober.Run, w.watchClock, w.node.beside,
 	} {
 		if room != nil {
 			group.Go(func() error { return room(groupCtx) })

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -67,6 +68,7 @@ type whole struct {
 	member     *membership.Room
 	doors      *access.Room
 	guard      *diskguard.Guard
+	prober     *diskguard.Prober
 	measured   *metrics.Metrics
 	host       *hostapi.Server
 	api        *nodeapi.Server
@@ -157,11 +159,12 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	w.recorder = w.measured.Recorder(w.node.events)
 	w.clock = wallclock.New()
 	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses(), Interfaces: parameters.GetNetwork().GetInterfaces(), Kept: held.Address()})
+	w.prober = diskguard.NewProber(diskguard.ProbeConfig{Log: w.log.Named("diskguard"), Data: held.Data, Events: w.recorder})
 	hosts := &hostSockets{}
 	w.reconciler = roles.New(roles.Config{
 		Adopted: w.adopted.running(),
 		Log:     w.log.Named("roles"), Launcher: roles.FromPlugin(w.plugins.launcher), Hosts: hosts, Desired: &w.desired,
-		Budget: roles.Budgets(supervision), Liveness: roles.LivenessOf(supervision.GetLiveness()), FailuresDir: held.Failures(), Shortage: held.Shortage,
+		Budget: roles.Budgets(supervision), Liveness: roles.LivenessOf(supervision.GetLiveness()), FailuresDir: held.Failures(), Shortage: w.shortage, Hung: w.prober.Hung,
 		StoreAway: func() string { return report.StoreAway(w.doors.Store()) },
 		BootID:    w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
 	})
@@ -222,3 +225,9 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 // hostSockets breaks the circle between the reconciler, which opens host sockets, and their server, which watches what the reconciler
 // publishes. It is set before either runs.
 type hostSockets struct{ roles.HostSockets }
+
+// shortage is what the node lacks that roles need; "": nothing.
+func (w *whole) shortage() string {
+	problem, _ := w.prober.Problem().Get()
+	return cmp.Or(problem, w.node.storage.Shortage())
+}

@@ -221,7 +221,7 @@ func (a *actor) start() {
 		a.launched = a.seen
 		a.health, a.wasReady = unasked(), true
 		if spec.Debug == nil {
-			a.health, a.wasReady = follow(a.instance, a.r.config.Liveness), false
+			a.health, a.wasReady = follow(a.instance, a.r.config.Liveness, a.r.config.Hung), false
 		}
 		a.news.told, a.notLaunchedTold, a.plannedTold = starting, false, ""
 		a.log.Info("launched", "instance", id, "pid", a.instance.Process().PID)

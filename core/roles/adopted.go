@@ -55,7 +55,7 @@ func (r *Reconciler) reopen() {
 		} else {
 			a.closeHost = closeHost
 		}
-		a.health = follow(instance, r.config.Liveness)
+		a.health = follow(instance, r.config.Liveness, r.config.Hung)
 		spec := instance.Spec()
 		a.record(info, eventAdopted, instance.Remit().InstanceID, "runs on under a core that was started again",
 			"plugin", spec.Plugin.GetName(), "version", spec.Plugin.GetVersion())

@@ -74,6 +74,9 @@ type Config struct {
 	// StoreAway says that the consensus store of this node has no majority; "" if it has, or if there is none here. Roles that use the store fail for that, and it is not their fault either.
 	// nil: nobody knows.
 	StoreAway func() string
+	// Hung returns when the node's disk last did not answer, which is now if it does not: a role that did not answer either is not ended for it. The zero time:
+	// never. Nil: never, too.
+	Hung func() time.Time
 
 	// Probation is how long a version of a plugin must be Ready or Degraded without a failure, where there is one to go back to, before it is what the
 	// node stays with; TrialPatience how long it may take to be Ready or Degraded. Zero values mean the defaults.

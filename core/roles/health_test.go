@@ -2,6 +2,7 @@ package roles_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,4 +139,28 @@ func TestWaitingToStopWithoutAnswering(t *testing.T) {
 			t.Errorf("failure %v", got)
 		}
 	}, budget(0, time.Hour))
+}
+
+// A role that does not answer while the disk does not is not to blame, whatever hangs with it; when the disk answers again, it counts from then on.
+func TestWhatWaitsForTheDiskIsNotToBlame(t *testing.T) {
+	var hung atomic.Int64 // until when
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.desire(role("app"))
+		x.expect(t, "app", ready, "")
+		hung.Store(time.Now().Add(3 * time.Minute).UnixNano())
+		x.get("app").feel(errSilent)
+		pass(3 * time.Minute)
+		x.expect(t, "app", ready, "")
+		x.get("app").feel(nil) // the question that it was asked before it answers too late
+		pass(time.Minute)
+		x.expect(t, "app", ready, "")
+		if got := x.of("app"); got.GetRestarts() != 0 || got.GetLastFailure() != nil {
+			t.Errorf("status %v", got)
+		}
+		x.get("app").feel(errSilent)
+		pass(roles.DefaultLivenessInterval + roles.DefaultLivenessTimeout)
+		x.expect(t, "app", backoff, "it did not answer for 20s")
+	}, func(c *roles.Config) {
+		c.Hung = func() time.Time { return time.Unix(0, min(time.Now().UnixNano(), hung.Load())) }
+	})
 }

@@ -1,0 +1,154 @@
+package diskguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/core/roles"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+const (
+	// probeEvery is how often a write is tried. It costs the file system what a small file costs that is made and removed.
+	probeEvery = 5 * time.Second
+	// answersWithin is how long a write may take before the disk counts as one that does not answer. A busy disk is slow as well, and is forgiven.
+	answersWithin = 5 * time.Second
+)
+
+// ProbeConfig is what a Prober needs. All of it is required but Log and Write.
+type ProbeConfig struct {
+	Log hclog.Logger
+	// Data is the directory of the volume.
+	Data   string
+	Events roles.Recorder
+	// Write tries a write in a directory; nil: that of a file without a name.
+	Write func(directory string) error
+}
+
+// Prober finds out by writing whether the volume takes writes: a file system that has met an error refuses them and is not mounted read-only, as far as statfs
+// tells, and one that is frozen does not answer.
+type Prober struct {
+	config  ProbeConfig
+	problem event.Value[string]
+
+	mu sync.Mutex
+	// hangs says that the present write has not ended in time, answered when one last ended that had not.
+	hangs    bool
+	answered time.Time
+}
+
+// NewProber returns a prober that knows of no problem.
+func NewProber(config ProbeConfig) *Prober {
+	if config.Log == nil {
+		config.Log = hclog.NewNullLogger()
+	}
+	if config.Write == nil {
+		config.Write = write
+	}
+	p := &Prober{config: config}
+	p.problem.Set("")
+	return p
+}
+
+// Problem is why the volume takes no writes, and what to do about it; empty: it takes them.
+func (p *Prober) Problem() *event.Value[string] { return &p.problem }
+
+// Hung returns when the volume last did not answer, which is now if it does not: what waited for it is not to blame. The zero time: never.
+func (p *Prober) Hung() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hangs {
+		return time.Now()
+	}
+	return p.answered
+}
+
+// hang notes whether the volume answers.
+func (p *Prober) hang(now bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hangs && !now {
+		p.answered = time.Now()
+	}
+	p.hangs = now
+}
+
+// Run probes until the context ends, and returns nil. It does not wait for a write that hangs, which only the disk can end.
+func (p *Prober) Run(ctx context.Context) error {
+	for {
+		began, wrote := time.Now(), make(chan error, 1)
+		go func() { wrote <- p.config.Write(p.config.Data) }()
+		late := time.After(answersWithin)
+		for waiting := true; waiting; {
+			select {
+			case err := <-wrote:
+				p.hang(false)
+				p.tell(p.refused(err))
+				waiting = false
+			case <-late:
+				p.hang(true)
+				p.tell(fmt.Sprintf("the disk does not answer: a write to the node's volume %s has not ended since %s: see the kernel's log, and run fsfreeze -u if its file system is frozen; roles wait, and go on by themselves",
+					p.config.Data, began.UTC().Format(time.TimeOnly+" UTC")))
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		select {
+		case <-time.After(probeEvery):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Refuses reports whether an error is that of a file system that takes no writes at all.
+func Refuses(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.ESHUTDOWN)
+}
+
+// refused says what the error of a write means; "": the volume takes writes, or is full, of which others speak.
+func (p *Prober) refused(err error) string {
+	if !Refuses(err) {
+		return ""
+	}
+	return fmt.Sprintf("the file system of the node's volume %s takes no writes (%v): it was mounted read-only, or has met an error: see the kernel's log, stop reeved, repair the file system (fsck) and mount it for writing; "+
+		"the node goes on by itself as soon as it can write", p.config.Data, err)
+}
+
+// tell publishes a problem, and then records it: the journal may be on the same disk.
+func (p *Prober) tell(problem string) {
+	if last, _ := p.problem.Get(); last == problem {
+		return
+	}
+	p.problem.Set(problem)
+	entry := &nodev1.Event{Severity: nodev1.Severity_SEVERITY_ERROR, Type: "VolumeTakesNoWrites", Message: problem}
+	if problem == "" {
+		entry = &nodev1.Event{Severity: nodev1.Severity_SEVERITY_INFO, Type: "VolumeTakesWrites", Message: "the node's volume takes writes again"}
+		p.config.Log.Info("the node's volume takes writes again", "volume", p.config.Data)
+	} else {
+		p.config.Log.Error("the node's volume takes no writes", "volume", p.config.Data, "problem", problem)
+	}
+	// Not to be waited for: to record it is a write to that disk.
+	go p.config.Events.Record(entry)
+}
+
+// write makes a file without a name in the directory, writes to it and lets go of it.
+func write(directory string) (err error) {
+	fd, err := eintr.Retry(func() (int, error) {
+		return unix.Open(directory, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unix.Close(fd)) }()
+	_, err = eintr.Retry(func() (int, error) { return unix.Write(fd, []byte{0}) })
+	return err
+}

@@ -1,0 +1,124 @@
+package diskguard_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/diskguard"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// told keeps the types of events.
+type told struct {
+	mu    sync.Mutex
+	types []string
+}
+
+func (r *told) Record(e *nodev1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.types = append(r.types, e.GetType())
+}
+
+func (r *told) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.types, " ")
+}
+
+// TestProber: what a write meets is said once, and no longer when writes succeed again.
+func TestProber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var refusal error
+		thawed := make(chan struct{})
+		close(thawed)
+		meet := func(err error, wait chan struct{}) {
+			mu.Lock()
+			defer mu.Unlock()
+			refusal, thawed = err, wait
+		}
+		events := &told{}
+		prober := diskguard.NewProber(diskguard.ProbeConfig{Data: "/data", Events: events, Write: func(string) error {
+			mu.Lock()
+			err, wait := refusal, thawed
+			mu.Unlock()
+			<-wait
+			return err
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- prober.Run(ctx) }()
+		expect := func(problem, types string, hung bool) {
+			t.Helper()
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			got, _ := prober.Problem().Get()
+			if (got == "") != (problem == "") || !strings.Contains(got, problem) || prober.Hung().Equal(time.Now()) != hung || events.all() != types {
+				t.Errorf("the problem is %q, it last hung %s, events %q", got, prober.Hung(), events.all())
+			}
+		}
+		now := make(chan struct{})
+		close(now)
+		expect("", "", false)
+		for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EOPNOTSUPP, fs.ErrNotExist} {
+			meet(full, now)
+			expect("", "", false)
+		}
+		meet(&fs.PathError{Err: unix.EROFS}, now)
+		expect("the node's volume /data takes no writes", "VolumeTakesNoWrites", false)
+		expect("repair the file system", "VolumeTakesNoWrites", false)
+		meet(nil, now)
+		expect("", "VolumeTakesNoWrites VolumeTakesWrites", false)
+		frozen := make(chan struct{})
+		meet(nil, frozen)
+		expect("the disk does not answer", "VolumeTakesNoWrites VolumeTakesWrites VolumeTakesNoWrites", true)
+		meet(nil, now)
+		expect("fsfreeze -u", "VolumeTakesNoWrites VolumeTakesWrites VolumeTakesNoWrites", true)
+		close(frozen)
+		expect("", "VolumeTakesNoWrites VolumeTakesWrites VolumeTakesNoWrites VolumeTakesWrites", false)
+		// It does not wait for a disk that hangs.
+		frozen = make(chan struct{})
+		meet(nil, frozen)
+		time.Sleep(6 * time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		close(frozen)
+	})
+}
+
+// TestWrites: the write that is tried leaves nothing, and a file system that was mounted read-only refuses it.
+func TestWrites(t *testing.T) {
+	path := t.TempDir()
+	if err := unix.Mount("none", path, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot run: only a root that may mount can make a file system read-only: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	if err := diskguard.Write(path); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(path); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v (%v)", left, err)
+	}
+	if err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := diskguard.Write(path); !diskguard.Refuses(err) {
+		t.Errorf("read-only: %v", err)
+	}
+	if err := diskguard.Write(filepath.Join(path, "none")); err == nil || diskguard.Refuses(err) || errors.Is(err, unix.EROFS) {
+		t.Errorf("nothing there: %v", err)
+	}
+}
