@@ -99,7 +99,13 @@ func hostError(doing string, err error) error {
 	case codes.DeadlineExceeded:
 		kind = context.DeadlineExceeded
 	default:
-		return fmt.Errorf("host: %s: %w", doing, err)
+		return fmt.Errorf("host: %s: %w", doing, refusal{err})
 	}
-	return fmt.Errorf("host: %s: %w (%w)", doing, kind, err)
+	return fmt.Errorf("host: %s: %w (%w)", doing, kind, refusal{err})
 }
+
+// refusal is an error of a host call in the node's words alone: roles show it to people. It keeps its gRPC status.
+type refusal struct{ error }
+
+func (r refusal) Error() string { return status.Convert(r.error).Message() }
+func (r refusal) Unwrap() error { return r.error }
