@@ -106,6 +106,18 @@ func TestMountedFile(t *testing.T) {
 		t.Errorf("the file is %s", got)
 	}
 	mustHaveOnly(t, dir, "above", "file")
+	// What another program writes to it, by whatever name, is told.
+	told := make(chan error, 1)
+	go func() {
+		_, err := client.AwaitFile(within(t), &hostv1.AwaitFileRequest{Path: path, Digest: digestOf(present)})
+		told <- err
+	}()
+	if err := os.WriteFile(above, []byte("another program"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
 	if err := unix.Unmount(path, 0); err != nil {
 		t.Fatal(err)
 	}
