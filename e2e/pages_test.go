@@ -124,3 +124,38 @@ func allPages(t *testing.T) map[string]string {
 	}
 	return all
 }
+
+// made is what a command of a page makes that must never be committed: the directory of `reeve dev up`, and the file of a private key.
+var made = regexp.MustCompile(`reeve (?:dev up\b.*--dir|(?:owner|operator) key|recovery-key new) (?:\./)?([\w.-]+)`)
+
+// TestWhatPagesMakeIsIgnored holds that a reader who follows a page in a checkout cannot commit the keys of the cluster that it makes.
+func TestWhatPagesMakeIsIgnored(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for name, text := range allPages(t) {
+		blocks, err := pages.Blocks(text)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, block := range blocks {
+			for _, line := range block.Lines {
+				path := made.FindStringSubmatch(line)
+				if path == nil {
+					continue
+				}
+				found++
+				// Something in it: of a directory that is not there git does not know that it is one.
+				file := path[1]
+				if strings.Contains(line, "dev up") {
+					file += "/owner.key"
+				}
+				if out, err := exec.CommandContext(t.Context(), "git", "-C", "..", "check-ignore", file).CombinedOutput(); err != nil {
+					t.Errorf("%s: git does not ignore %s, which `%s` makes (%v): %s", name, file, line, err, out)
+				}
+			}
+		}
+	}
+	if found < 7 {
+		t.Errorf("only %d commands of the pages make something", found)
+	}
+}

@@ -33,6 +33,12 @@ func TestReattach(t *testing.T) {
 		for n := range 10 {
 			c.Kill(t, c.Core(t).PID)
 			counting.goesOn(t)
+			if n == 0 {
+				dead := c.Reeve(t, "status")
+				if !strings.Contains(dead.Stderr, ", and 4 role processes run on without it (consensus, curator, hostsfile, lighthouse)") {
+					t.Errorf("of a node whose core is dead: %s", dead)
+				}
+			}
 			sameProcesses(t, c, before, func() { c.MustReeve(t, "dev", "up", "--detach") })
 			if t.Failed() {
 				t.Fatalf("killed %d times", n+1)
@@ -87,7 +93,7 @@ func sameProcesses(t *testing.T, c *devcluster.Cluster, before devcluster.Status
 		t.Errorf("the roles were %v, and as soon as reeve has returned: %s", before, after)
 	}
 	for _, role := range withLighthouse {
-		if was, is := before.Role(role), after.Role(role); was.InstanceID != is.InstanceID || was.Restarts != is.Restarts {
+		if was, is := before.Role(role), after.Role(role); was.InstanceID != is.InstanceID || was.Restarts != is.Restarts || !was.Since.Equal(is.Since) {
 			t.Errorf("%s was %+v and is %+v", role, was, is)
 		}
 	}

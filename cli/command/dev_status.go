@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -101,6 +102,7 @@ func devNode(ctx context.Context, path string) (output.DevNode, error) {
 	node := newDevNode(found, 0, nil)
 	conn, pid, err := target.DialLocal(ctx, path)
 	if errors.Is(err, target.ErrNotRunning) {
+		node.Left = append(node.Left, target.Left(filepath.Join(path, "run"))...)
 		return node, nil
 	}
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/logtail"
@@ -17,23 +19,40 @@ import (
 
 func (c *commands) logs() *cobra.Command {
 	var tail uint32
-	var follow bool
+	var follow, previous bool
+	var since time.Duration
 	cmd := &cobra.Command{
 		Use:   "logs NODE ROLE",
 		Short: "Show what the instances of a role wrote to their log",
-		Long: `logs shows what the instances of a role on a node wrote to their log. With --follow it goes on with what they write, over restarts of the role
-and of reeved, until it is interrupted. With -o json or yaml every line is a document of its own.`,
+		Long: `logs shows what the instances of a role on a node wrote to their log. Of a record in JSON it shows the time (UTC), the level, the message and the fields; every
+other line is shown as it is. Where an instance begins, the core has written a line of its own.
+
+With --follow it goes on with what they write, over restarts of the role and of reeved, until it is interrupted. With --previous it shows what the instance
+before the present one wrote, or the last one if none runs. With -o json or yaml every line is a document of its own: the line as it was written, and the
+record if it is one.`,
+		Example: `  reeve logs self lighthouse --since 10m
+  reeve logs self lighthouse --previous --tail 50
+  reeve logs self lighthouse -o json | jq -c .record`,
 		RunE: func(cmd *cobra.Command, given []string) error {
+			if follow && previous {
+				return fault.New(fault.Usage, "--previous and --follow contradict each other: nothing is added to what a former instance wrote", "Give one of them.")
+			}
+			request := &nodev1.ReadLogRequest{Role: given[1], Tail: tail, Follow: follow, Previous: previous}
+			if since > 0 {
+				request.Since = timestamppb.New(c.Now().Add(-since))
+			}
 			if follow {
-				return c.followLog(cmd.Context(), given[0], given[1], tail)
+				return c.followLog(cmd.Context(), given[0], request)
 			}
 			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {
-				return receiveLog(cmd.Context(), api, node, &nodev1.ReadLogRequest{Role: given[1], Tail: tail}, c.writeLog)
+				return receiveLog(cmd.Context(), api, node, request, c.writeLog)
 			})
 		},
 	}
 	cmd.Flags().Uint32Var(&tail, "tail", 0, "only the last lines, that many (default: all that is kept)")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written, until interrupted")
+	cmd.Flags().BoolVarP(&previous, "previous", "p", false, "only what the former instance wrote; not with --follow")
+	cmd.Flags().DurationVar(&since, "since", 0, "only lines that are not older, such as 10m; a line without a time is as old as the one before it")
 	return cmd
 }
 
@@ -60,7 +79,7 @@ func receiveLog(ctx context.Context, api nodev1.NodeServiceClient, node target.N
 }
 
 // followLog shows a log and what is written to it, over restarts of reeved.
-func (c *commands) followLog(ctx context.Context, name, role string, tail uint32) error {
+func (c *commands) followLog(ctx context.Context, name string, request *nodev1.ReadLogRequest) error {
 	place := logtail.NewPlace()
 	first := true
 	show := func(data []byte) error {
@@ -72,10 +91,10 @@ func (c *commands) followLog(ctx context.Context, name, role string, tail uint32
 	err := c.follow(ctx, name, c.notices(follower{
 		once: func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) error {
 			if !first {
-				return c.resumeLog(ctx, api, node, role, place, show)
+				return c.resumeLog(ctx, api, node, request.GetRole(), place, show)
 			}
 			first = false
-			return receiveLog(ctx, api, node, &nodev1.ReadLogRequest{Role: role, Tail: tail, Follow: true}, show)
+			return receiveLog(ctx, api, node, request, show)
 		},
 	}))
 	return untilInterrupted(ctx, err)
@@ -124,15 +143,17 @@ func (c *commands) resumeLog(ctx context.Context, api nodev1.NodeServiceClient, 
 	}
 }
 
-// writeLog writes whole lines of a log: as they are for programs, without control sequences on a terminal.
+// writeLog writes whole lines of a log. Where standard output is no terminal, a line that is no record is written byte for byte.
 func (c *commands) writeLog(data []byte) error {
-	if c.format == output.Table && !c.StdoutIsTerminal {
-		_, err := c.Stdout.Write(data)
-		return err
-	}
 	for line := range bytes.Lines(data) {
-		document := output.LogLine{Line: string(bytes.TrimSuffix(line, []byte("\n")))}
-		if err := output.PrintNext(c.Stdout, c.format, document, c.Now()); err != nil {
+		document := output.NewLogLine(string(bytes.TrimSuffix(line, []byte("\n"))))
+		var err error
+		if c.format == output.Table && !c.StdoutIsTerminal && document.Record == nil {
+			_, err = c.Stdout.Write(line)
+		} else {
+			err = output.PrintNext(c.Stdout, c.format, document, c.Now())
+		}
+		if err != nil {
 			return err
 		}
 	}

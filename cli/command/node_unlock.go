@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -37,7 +38,7 @@ const volumeTimeout = 3 * time.Minute
 
 func (c *commands) nodeUnlock() *cobra.Command {
 	var keyFile string
-	var timeout time.Duration
+	var w waiting
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "unlock",
@@ -48,6 +49,8 @@ by this command, and sent back over the node's local socket.
 
 The key is read from a file, from the standard input (-), or asked for on a terminal; never from the command line or the environment. With --dir D the
 file is D/recovery.key, if it is there.
+
+It returns when the node is Home and its roles are up. A node whose store needs the members of other nodes, as when a whole cluster was off, is not waited for.
 
 With --dry-run the recovery key is tried on the recovery file and nothing is sent: it shows that the key would open the volume, also while that is open.`,
 		Example: `  reeve node unlock --recovery-key /media/stick/recovery.key
@@ -60,14 +63,15 @@ With --dry-run the recovery key is tried on the recovery file and nothing is sen
 				if !cluster.HasLocal() {
 					return notOnTheNode("context " + cluster.Context() + " leads to it over the network")
 				}
-				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+				ctx, cancel := context.WithTimeout(cmd.Context(), w.timeout)
 				defer cancel()
-				return c.unlock(ctx, cluster, keyFile, dryRun)
+				return c.unlock(ctx, cluster, keyFile, dryRun, w.asked())
 			})
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "recovery-key", "", "the `FILE` with the recovery key; - is the standard input")
-	cmd.Flags().DurationVar(&timeout, "timeout", volumeTimeout, "how long opening the volume may take")
+	w.waitFlag(cmd, untilReady)
+	cmd.Flags().DurationVar(&w.timeout, "timeout", volumeTimeout, "how long opening the volume, and the wait for the roles, may take")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "try the recovery key on the recovery file, and change nothing")
 	return cmd
 }
@@ -77,7 +81,7 @@ func notOnTheNode(why string) error {
 		"Run it there as root: `reeve node unlock --socket "+target.HostSocket+" --recovery-key FILE`.")
 }
 
-func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile string, dryRun bool) error {
+func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile string, dryRun, wait bool) error {
 	self, err := cluster.LocalStatus(ctx)
 	if err != nil {
 		return err
@@ -127,7 +131,8 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 			return err
 		}
 		if now == volumeOpen {
-			return c.print(document)
+			err = nil
+			break
 		}
 	}
 	switch status.Code(err) {
@@ -139,7 +144,32 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 	default:
 		return fault.FromRPC(err, "cannot unlock "+output.Called(id), "Run `reeve status` to see what its volume needs.")
 	}
+	if wait {
+		if err := c.awaitUp(ctx, id, &document); err != nil {
+			return err
+		}
+	}
 	return c.print(document)
+}
+
+// awaitUp waits until a node whose volume was opened is up, or needs other nodes for that.
+func (c *commands) awaitUp(ctx context.Context, id string, document *output.NodeUnlocked) error {
+	timeout := volumeTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = time.Until(deadline)
+	}
+	up := await.NewUp(id)
+	_, err := c.await(ctx, id, timeout, []await.Source{c.nodeSource(id)}, up)
+	if others := up.Others(); err != nil && others != "" {
+		document.Notes = append(document.Notes, "The node waits for others: "+others+".")
+		return nil
+	}
+	if stopped := (*fault.Error)(nil); errors.As(err, &stopped) {
+		stopped.What = "the volume of " + output.Called(id) + " is open, but " + stopped.What
+		return stopped
+	}
+	document.Up = err == nil
+	return err
 }
 
 // askAgain is how long a call is left that the API did not take: the one that is to take it may have to be served first.

@@ -200,6 +200,14 @@ func (n *nodeAPI) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 	if role == "nothing" {
 		return status.Error(codes.NotFound, "role nothing has no log")
 	}
+	switch {
+	case role == "fresh" && request.GetPrevious():
+		return status.Error(codes.NotFound, "the log of role fresh keeps nothing of an earlier instance: leave --previous out")
+	case request.GetPrevious():
+		return stream.Send(&nodev1.ReadLogResponse{Data: []byte("what the former instance wrote\n")})
+	case request.GetSince() != nil:
+		return stream.Send(&nodev1.ReadLogResponse{Data: fmt.Appendf(nil, "since %s\n", request.GetSince().AsTime().Format(time.RFC3339))})
+	}
 	defer n.cluster.following(request.GetFollow())()
 	sent, emptied, first := 0, 0, true
 	send := func() error {

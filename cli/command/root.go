@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +52,11 @@ func Run(ctx context.Context, environment Environment, arguments []string) fault
 	c := &commands{Environment: environment, format: output.Table, options: target.Options{
 		Contexts: contexts.New(environment.Contexts), UsualContext: environment.Context, HostSocket: environment.HostSocket, Now: environment.Now,
 	}}
+	// Shells show what a completion writes in the middle of a line.
+	if len(arguments) == 0 || !strings.HasPrefix(arguments[0], cobra.ShellCompRequestCmd) {
+		var once sync.Once // a command may look for its cluster again and again
+		c.options.Notice = func(notice string) { once.Do(func() { c.say("reeve: " + notice) }) }
+	}
 	root := c.root()
 	root.SetArgs(arguments)
 	err := root.ExecuteContext(ctx)
@@ -84,7 +90,7 @@ func (c *commands) root() *cobra.Command {
 		Long: `reeve runs roles on the machines of a cluster.
 
 A command finds its cluster by what is named first here: --dir, --socket or --address; --context; $REEVE_CONTEXT; ./var/dev, if it is there; the
-current context; the node that is installed on this machine.
+current context; the node that is installed on this machine. Where ./var/dev is taken and one of those after it is there too, the standard error says so.
 
 The result goes to the standard output, as a table, or as a document with -o json or yaml; progress, advice and errors go to the standard error.
 

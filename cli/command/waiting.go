@@ -63,10 +63,15 @@ const defaultWait = time.Minute
 const longerStops = ", and the longer where a role is stopped that takes longer than 10s by its manifest"
 
 func (w *waiting) flags(cmd *cobra.Command, choices ...string) {
+	w.waitFlag(cmd, choices...)
+	cmd.Flags().DurationVar(&w.timeout, "timeout", defaultWait, "how long to wait at most"+longerStops)
+}
+
+// waitFlag is the flag --wait alone.
+func (w *waiting) waitFlag(cmd *cobra.Command, choices ...string) {
 	w.condition = waitFlag{choices: choices, chosen: choices[0]}
 	flag := cmd.Flags().VarPF(&w.condition, "wait", "", "what to wait for; --wait=false is none")
 	flag.NoOptDefVal = choices[0]
-	cmd.Flags().DurationVar(&w.timeout, "timeout", defaultWait, "how long to wait at most"+longerStops)
 	complete(cmd, "wait", fixed(choices...))
 }
 

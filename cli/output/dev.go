@@ -24,6 +24,8 @@ type DevNode struct {
 	Directory string `json:"directory"`
 	// PID is the process ID of its reeved; 0: none runs.
 	PID int `json:"pid"`
+	// Left are the roles whose processes run on although reeved does not.
+	Left []string `json:"left"`
 	// Namespace is the name of its network namespace; empty: it has none of its own.
 	Namespace string `json:"namespace"`
 	// Address is that which it has on this machine, also while it does not run.
@@ -34,7 +36,7 @@ type DevNode struct {
 
 // NewDevNode makes the document of a node of a dev directory. status is nil if it does not say anything.
 func NewDevNode(number int, directory string, pid int, status *nodev1.Status) DevNode {
-	node := DevNode{Number: number, Directory: directory, PID: pid}
+	node := DevNode{Number: number, Directory: directory, PID: pid, Left: []string{}}
 	if status != nil {
 		node.Status = new(NewStatus(status))
 	}
@@ -49,6 +51,9 @@ func (d DevStatus) table(w io.Writer, _ time.Time) {
 			process = fmt.Sprint(node.PID)
 		}
 		id, membership, addresses, roles, problems := "", "", node.Address, "", ""
+		if len(node.Left) > 0 {
+			roles = "run on without reeved: " + strings.Join(node.Left, ",")
+		}
 		if status := node.Status; status != nil {
 			id, membership, addresses = status.Node.ID, membershipText(status.Membership), strings.Join(status.Node.Addresses, ",")
 			roles, problems = strings.Join(status.roleStates(), ","), problem.Join(status.Problems)

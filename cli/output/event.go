@@ -48,13 +48,6 @@ func EventHead(w io.Writer) { fixed(w, eventWidths, eventHead) }
 // table writes an event as a row of a table that goes on.
 func (e Event) table(w io.Writer, now time.Time) { fixed(w, eventWidths, eventCells(e.Event, now)) }
 
-// LogLine is a line of a role's log: `reeve logs -o json` prints one such document after another.
-type LogLine struct {
-	Line string `json:"line"`
-}
-
-func (l LogLine) table(w io.Writer, _ time.Time) { _, _ = fmt.Fprintln(w, Clean(l.Line)) }
-
 // Metrics is the document of `reeve node metrics`.
 type Metrics struct {
 	NodeID string `json:"node_id"`

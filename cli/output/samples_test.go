@@ -210,6 +210,7 @@ func samples() map[string]output.Document {
 		"events-empty":       output.Events{NodeID: sampleNode, Events: []*nodev1.Event{}},
 		"event":              output.Event{Event: sampleEvents()[1]},
 		"log-line":           output.LogLine{Line: "hello\x1b[2J <world>"},
+		"log-record":         output.NewLogLine(`{"@level":"warn","@message":"cannot reach\u001b[2J it","@module":"store","@timestamp":"2026-11-28T15:00:00.123456+01:00","address":"10.0.0.1","error":"no route: \"x\"","n":{"a": 1},"empty":""}`),
 		"metrics":            output.Metrics{NodeID: sampleNode, Text: "# TYPE up gauge\nup 1\n"},
 		"store":              output.NodeStore{NodeID: sampleNode, Store: sampleStore()},
 		"store-full": output.NodeStore{NodeID: sampleNode, Store: &consensusv1.StoreStatus{

@@ -111,6 +111,8 @@ type NodeUnlocked struct {
 	WasOpen bool `json:"was_open"`
 	// Recipient is the public half of the recovery key; empty: none was needed.
 	Recipient string `json:"recipient"`
+	// Up says that the node is Home and its roles are up; false: it was not waited for.
+	Up bool `json:"up"`
 	// Notes are what remains to be done, a sentence each.
 	Notes []string `json:"notes"`
 }
@@ -121,6 +123,8 @@ func (u NodeUnlocked) table(w io.Writer, _ time.Time) {
 		line(w, "The recovery key ", u.Recipient, " opens the recovery file of ", Called(u.NodeID), ". Nothing was changed (--dry-run).")
 	case u.WasOpen:
 		line(w, "The volume of ", Called(u.NodeID), " is open already.")
+	case u.Up:
+		line(w, "The volume of ", Called(u.NodeID), " is open, and its roles are up.")
 	default:
 		line(w, "The volume of ", Called(u.NodeID), " is open.")
 	}

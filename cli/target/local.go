@@ -184,6 +184,10 @@ func localFault(err error, w way) error {
 	}
 	switch {
 	case errors.Is(err, ErrNotRunning):
+		if left := runOn(filepath.Dir(w.local())); left != "" {
+			return fault.New(fault.Unreachable, "no node runs in "+w.dir+left,
+				"Run `reeve dev up --dir "+w.dir+"` to start it, which takes them over, or `reeve dev down --dir "+w.dir+"` to stop them.")
+		}
 		return fault.New(fault.Unreachable, "no node runs in "+w.dir, "Run `reeve dev up --dir "+w.dir+"` to start it.")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Wrap(fault.Refused, err, "the node in "+w.dir+" belongs to another user", "Run reeve as that user, or as root.")
@@ -195,6 +199,10 @@ func localFault(err error, w way) error {
 func socketFault(err error, socket string) error {
 	switch {
 	case errors.Is(err, ErrNotRunning):
+		if left := runOn(filepath.Dir(socket)); left != "" {
+			return fault.New(fault.Unreachable, "no node listens at "+socket+left,
+				"Start it (`systemctl start reeved` where it is installed): it takes them over. `reeved reap` stops them.")
+		}
 		return fault.New(fault.Unreachable, "no node listens at "+socket,
 			"Start it (`systemctl start reeved` where it is installed), or give another way with --dir, --socket, --address or --context.")
 	case errors.Is(err, fs.ErrPermission):

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/internal/testcluster"
 	"github.com/reeveproject/reeve/cli/target"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -172,4 +173,52 @@ func TestLargeAnswer(t *testing.T) {
 	if err != nil || len(response.GetStatus().GetNodeId()) != limits.Message-1024 {
 		t.Errorf("an answer of nearly %d bytes: %v", limits.Message, err)
 	}
+}
+
+// What a dead core left is told by its records, as far as they are of processes that run.
+func TestRolesThatRunOnWithoutACore(t *testing.T) {
+	dir := directory(t)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[19]
+	record := func(name, role, boot, start string, pid int) {
+		t.Helper()
+		content := fmt.Sprintf(`{"version":3,"role":%q,"bootId":%q,"pid":%d,"start":%s}`, role, boot, pid, start)
+		if err := os.WriteFile(filepath.Join(dir, "run", "instances", name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "run", "instances"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	here := strings.TrimSpace(string(boot))
+	open := func(want string) {
+		t.Helper()
+		for _, options := range []target.Options{{Dir: dir}, {Socket: filepath.Join(dir, "run", "node.sock")}} {
+			if _, err := target.Open(t.Context(), options); fault.CodeOf(err) != fault.Unreachable || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v", options, err)
+			}
+		}
+	}
+	record("another-boot.1.json", "another-boot", "0", start, os.Getpid())
+	record("another-process.1.json", "another-process", here, "1", os.Getpid())
+	record("begun.1.json", "begun", here, "0", 0)
+	record("gone.1.json", "gone", here, start, 1<<22+1)
+	record("draft.1.json.tmp", "draft", here, start, os.Getpid())
+	if left := target.Left(filepath.Join(dir, "run")); len(left) > 0 {
+		t.Errorf("%v run on", left)
+	}
+	if _, err := target.Open(t.Context(), target.Options{Dir: dir}); err == nil || strings.Contains(err.Error(), "run on") || strings.Contains(err.Error(), "runs on") {
+		t.Errorf("with nothing left: %v", err)
+	}
+	record("store.7.json", "store", here, start, os.Getpid())
+	open(", and the process of its role store runs on without it")
+	record("api.2.json", "api", here, start, os.Getpid())
+	open(", and 2 role processes run on without it (api, store)")
 }

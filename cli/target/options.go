@@ -44,6 +44,8 @@ type Options struct {
 	HostSocket string
 	// Now tells when certificates end; nil: time.Now.
 	Now func() time.Time
+	// Notice is told, in a sentence, that DefaultDirectory is meant where another cluster could be; nil: nobody is.
+	Notice func(string)
 }
 
 // way is how a cluster is reached. At most one of dir, socket, address and context is set.
@@ -116,7 +118,11 @@ func (o Options) resolve() (way, error) {
 		if err := checkOwner(info); err != nil {
 			return way{}, err
 		}
-		return o.directory(DefaultDirectory)
+		w, err := o.directory(DefaultDirectory)
+		if err == nil {
+			o.noticeDefault()
+		}
+		return w, err
 	}
 	config, err := o.Contexts.Load()
 	if err != nil {
@@ -133,6 +139,20 @@ func (o Options) resolve() (way, error) {
 		next = "`reeve context use NAME` chooses one; `reeve context list` shows them."
 	}
 	return way{}, fault.New(fault.Usage, "no cluster is named, there is no "+DefaultDirectory+" and no current context, and no node runs on this machine", next)
+}
+
+// noticeDefault says that the default directory is meant, where the caller may have thought of another cluster.
+func (o Options) noticeDefault() {
+	if o.Notice == nil {
+		return
+	}
+	if config, err := o.Contexts.Load(); err == nil && config.Current != "" {
+		o.Notice("The cluster of " + DefaultDirectory + " is meant, since that directory is here, and not the current context " + config.Current +
+			": give --context " + config.Current + " for that one, or --dir " + DefaultDirectory + ".")
+	} else if _, err := os.Stat(o.HostSocket); err == nil {
+		o.Notice("The cluster of " + DefaultDirectory + " is meant, since that directory is here, and not the node that is installed on this machine: give --socket " +
+			o.HostSocket + " for that one, or --dir " + DefaultDirectory + ".")
+	}
 }
 
 // KeyFile returns the file with the caller's own key: the one that the options name, or the one with which the context that they mean was last logged in. Empty: none is known.

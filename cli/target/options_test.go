@@ -53,8 +53,22 @@ func TestWhichCluster(t *testing.T) {
 	expect("c1")
 	options.Context = ""
 	expect("c2")
+	var noticed []string
+	options.Notice = func(notice string) { noticed = append(noticed, notice) }
+	expect("c2")
 	options.UsualContext = ""
 	expect("d1")
+	use("")
+	expect("d1")
+	options.HostSocket = filepath.Join(host.dir, "none")
+	expect("d1") // nothing else could be meant
+	use("current")
+	options.HostSocket = host.socket
+	if len(noticed) != 2 || !strings.Contains(noticed[0], "./var/dev is meant") || !strings.Contains(noticed[0], "not the current context current: give --context current") ||
+		!strings.Contains(noticed[1], "not the node that is installed on this machine: give --socket "+host.socket) {
+		t.Errorf("notices %q", noticed)
+	}
+	options.Notice = func(notice string) { t.Errorf("there is no choice, and yet: %s", notice) }
 	if err := os.Remove(target.DefaultDirectory); err != nil {
 		t.Fatal(err)
 	}

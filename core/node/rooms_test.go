@@ -18,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -42,17 +43,19 @@ func newStuck(manifest *rolev1.RoleManifest) *stuck {
 	return s
 }
 
-func (s *stuck) Remit() *plugin.Remit                        { return s.remit }
-func (s *stuck) Process() plugin.Process                     { return plugin.Process{} }
-func (s *stuck) Conn() *grpc.ClientConn                      { return nil }
-func (s *stuck) Status() *event.Value[*rolev1.WatchResponse] { return &s.status }
-func (s *stuck) CheckHealth(context.Context) error           { return nil }
-func (s *stuck) Done() <-chan struct{}                       { return nil }
-func (s *stuck) Exit() plugin.Exit                           { return plugin.Exit{} }
-func (s *stuck) Stop(context.Context, time.Duration) error   { return errStuck }
-func (s *stuck) Spec() plugin.Spec                           { return plugin.Spec{Plugin: s.record} }
-func (s *stuck) Launched() time.Time                         { return time.Time{} }
-func (s *stuck) Leave()                                      { s.left = true }
+func (s *stuck) Remit() *plugin.Remit                             { return s.remit }
+func (s *stuck) Process() plugin.Process                          { return plugin.Process{} }
+func (s *stuck) Conn() *grpc.ClientConn                           { return nil }
+func (s *stuck) Status() *event.Value[*rolev1.WatchResponse]      { return &s.status }
+func (s *stuck) CheckHealth(context.Context) error                { return nil }
+func (s *stuck) Done() <-chan struct{}                            { return nil }
+func (s *stuck) Exit() plugin.Exit                                { return plugin.Exit{} }
+func (s *stuck) Stop(context.Context, time.Duration) error        { return errStuck }
+func (s *stuck) Spec() plugin.Spec                                { return plugin.Spec{Plugin: s.record} }
+func (s *stuck) Launched() time.Time                              { return time.Time{} }
+func (s *stuck) KeepState(hostv1.InstanceState, time.Time)        {}
+func (s *stuck) KeptState() (_ hostv1.InstanceState, _ time.Time) { return 0, time.Time{} }
+func (s *stuck) Leave()                                           { s.left = true }
 
 // openNothing opens no host sockets.
 type openNothing struct{}

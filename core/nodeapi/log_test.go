@@ -10,10 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/reeveproject/reeve/proto/logline"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -151,4 +155,112 @@ func TestLogsThatAreNotThere(t *testing.T) {
 			t.Errorf("%q: %q, %v", test.role, got, err)
 		}
 	}
+}
+
+// ask returns what ReadLog sends for a request.
+func (a *api) ask(request *nodev1.ReadLogRequest) (string, error) {
+	a.t.Helper()
+	stream, err := a.client().ReadLog(a.context(), request)
+	if err != nil {
+		return "", err
+	}
+	var all strings.Builder
+	for {
+		response, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all.String(), nil
+		}
+		if err != nil {
+			return all.String(), err
+		}
+		all.Write(response.GetData())
+	}
+}
+
+// instanceLog is what an instance of role "role" of a number writes.
+func instanceLog(number int, lines ...string) string {
+	id := fmt.Sprintf("reeve-1/role/%d", number)
+	return string(logline.Begin(id, time.Unix(int64(number)*1000, 0))) + strings.Join(lines, "\n") + "\n"
+}
+
+func TestLogOfAnEarlierInstance(t *testing.T) {
+	a := serve(t)
+	one, two, three := instanceLog(1, "a", "b"), instanceLog(2, "c"), instanceLog(3, "d", "e")
+	for name, test := range map[string]struct {
+		log     string
+		running int
+		tail    uint32
+		want    string
+	}{
+		"the one before":                             {one + two + three, 3, 0, two},
+		"the last one, where none runs":              {one + two, 0, 0, two},
+		"its last line":                              {one + two, 2, 1, "b\n"},
+		"one that wrote before beginnings were told": {"x\ny\n" + two, 2, 0, "x\ny\n"},
+		"none":                               {one, 1, 0, ""},
+		"none, where the running one floods": {"e\ne\n", 3, 0, ""},
+		"none, in an empty log":              {"", 0, 0, ""},
+		"the one that is being started":      {one + two + three, 2, 0, three},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.writeLog("role", test.log)
+			instance := &clusterv1.InstanceStatus{Role: "role"}
+			if test.running > 0 {
+				instance.InstanceId = fmt.Sprintf("reeve-1/role/%d", test.running)
+			}
+			a.status.Set(&nodev1.Status{NodeId: "reeve-1", Node: &clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "other"}, instance}}})
+			got, err := a.ask(&nodev1.ReadLogRequest{Role: "role", Previous: true, Tail: test.tail})
+			if got != test.want || test.want != "" && err != nil || test.want == "" && (status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "earlier instance")) {
+				t.Errorf("%q (%v), want %q", got, err, test.want)
+			}
+		})
+	}
+	if _, err := a.ask(&nodev1.ReadLogRequest{Role: "role", Previous: true, Follow: true}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("to follow what an earlier instance wrote: %v", err)
+	}
+}
+
+// recordAt is a record of a time, in seconds.
+func recordAt(second int64, message string) string {
+	return fmt.Sprintf(`{"@message":%q,"@timestamp":%q}`, message, time.Unix(second, 0).UTC().Format(time.RFC3339)) + "\n"
+}
+
+func TestLogSince(t *testing.T) {
+	a := serve(t)
+	log := "first\n" + recordAt(100, "a") + "of a\n" + recordAt(200, "b") + "of b\n" + recordAt(150, "the clock was set back") + "last"
+	a.writeLog("role", log)
+	from := func(beginning string) string { return log[strings.Index(log, beginning):] + "\n" }
+	for since, want := range map[int64]string{50: from(recordAt(100, "a")), 100: from(recordAt(100, "a")), 101: from(recordAt(200, "b")), 201: ""} {
+		for _, tail := range []uint32{0, 1, 2} {
+			got, err := a.ask(&nodev1.ReadLogRequest{Role: "role", Since: timestamppb.New(time.Unix(since, 0)), Tail: tail})
+			if want := lastLines(want, tail); err != nil || got != want {
+				t.Errorf("since %d, tail %d: %q, want %q (%v)", since, tail, got, want, err)
+			}
+		}
+	}
+}
+
+// What is written later is sent whatever it says of its time.
+func TestLogSinceIsFollowed(t *testing.T) {
+	a := serve(t)
+	a.writeLog("role", recordAt(100, "a")+recordAt(600, "b"))
+	stream, err := a.client().ReadLog(a.context(), &nodev1.ReadLogRequest{Role: "role", Since: timestamppb.New(time.Unix(500, 0)), Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(want string) {
+		t.Helper()
+		if response, err := stream.Recv(); err != nil || string(response.GetData()) != want {
+			t.Fatalf("%q, want %q (%v)", response.GetData(), want, err)
+		}
+	}
+	expect(recordAt(600, "b"))
+	file, err := os.OpenFile(filepath.Join(a.dir, "role.log"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(recordAt(100, "the clock was set back")); err != nil {
+		t.Fatal(err)
+	}
+	expect(recordAt(100, "the clock was set back"))
 }

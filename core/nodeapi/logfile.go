@@ -6,9 +6,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
+	"time"
 
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/logline"
 )
 
 // earlier is added to the name of a log for what was written before.
@@ -84,17 +87,18 @@ func (l *roleLog) there() io.Reader {
 	return io.MultiReader(parts...)
 }
 
-// sendThere sends the last lines of what was there when the log was opened; all of it for a tail of 0. What is read next comes after that.
-func (l *roleLog) sendThere(tail uint32, to *lineSender) error {
-	if tail > 0 {
-		lines, err := countLines(to.ctx, l.there())
+// sendThere sends what is wanted of what was there when the log was opened. What is read next comes after that.
+func (l *roleLog) sendThere(wanted selection, to *lineSender) error {
+	if wanted != (selection{}) {
+		from, until, err := wanted.lines(to.ctx, l.there())
 		if err != nil {
 			return err
 		}
-		to.skip = max(0, lines-int(tail))
+		if to.skip, to.limit = from, until-from; to.limit == 0 {
+			to.skip = math.MaxInt
+		}
 	}
 	_, err := io.Copy(to, l.there())
-	to.skip = 0 // there may be fewer lines by now
 	if err != nil || l.file == nil {
 		return err
 	}
@@ -102,28 +106,71 @@ func (l *roleLog) sendThere(tail uint32, to *lineSender) error {
 	return err
 }
 
-// countLines counts a last line that has no end yet, too.
-func countLines(ctx context.Context, text io.Reader) (lines int, err error) {
-	block, last := make([]byte, logChunk), byte('\n')
-	for {
-		if err := ctx.Err(); err != nil {
-			return 0, err
+// selection is which of the lines of a log are wanted; the zero value: all of them.
+type selection struct {
+	// tail is how many of the last ones; 0: all.
+	tail uint32
+	// since leaves out those before the first one that is not older; zero: none.
+	since time.Time
+	// previous leaves out all but what the last instance wrote that is not the running one.
+	previous bool
+	// running is the ID of the instance that runs; empty: none does.
+	running string
+}
+
+// errNoPrevious says that nothing is kept of an instance before the one that runs.
+var errNoPrevious = errors.New("no earlier instance is in the log")
+
+// lines returns which lines of a text are wanted: those from an index up to another one. A last line that has no end yet counts.
+func (s selection) lines(ctx context.Context, text io.Reader) (from, until int, err error) {
+	count, recent := 0, -1
+	// begins is where the last instance begins that does not run, and runs where the one begins that does. What stands before the first beginning is of an instance, too.
+	begins, runs := 0, -1
+	look := &lineSender{ctx: ctx, send: func(data []byte) error {
+		for line := range bytes.Lines(data) {
+			if s.previous {
+				switch id := logline.Begins(line); id {
+				case "":
+				case s.running:
+					runs = count
+				default:
+					begins = count
+				}
+			}
+			if recent < 0 && !s.since.IsZero() {
+				if record, ok := logline.Parse(line); ok && !record.Time.IsZero() && !record.Time.Before(s.since) {
+					recent = count
+				}
+			}
+			count++
 		}
-		n, err := text.Read(block)
-		lines += bytes.Count(block[:n], []byte{'\n'})
-		if n > 0 {
-			last = block[n-1]
+		return nil
+	}}
+	if _, err := io.Copy(look, text); err != nil {
+		return 0, 0, err
+	}
+	if err := errors.Join(look.end(), look.flush()); err != nil {
+		return 0, 0, err
+	}
+	until = count
+	if s.previous {
+		if from = begins; runs > begins {
+			until = runs
 		}
-		switch {
-		case err == nil:
-		case !errors.Is(err, io.EOF):
-			return 0, err
-		case last != '\n':
-			return lines + 1, nil
-		default:
-			return lines, nil
+		if s.running != "" && runs < 0 || from == until || runs == 0 && begins == 0 {
+			return 0, 0, errNoPrevious
 		}
 	}
+	if !s.since.IsZero() {
+		if recent < 0 {
+			recent = count
+		}
+		from = min(max(from, recent), until)
+	}
+	if s.tail > 0 {
+		from = max(from, until-int(s.tail))
+	}
+	return from, until, nil
 }
 
 // catchUp sends what was written since, on into the file that took the place of this one if there is one.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 )
 
 const (
@@ -23,8 +24,8 @@ type lineSender struct {
 	chunk []byte
 	line  []byte
 	more  int
-	// skip is how many lines are left out before any is sent.
-	skip int
+	// skip is how many lines are left out before any is sent, and limit how many are sent then; 0: all.
+	skip, limit int
 }
 
 // Write takes what comes next of a log.
@@ -78,6 +79,9 @@ func (s *lineSender) endLine() error {
 		s.skip--
 	} else {
 		s.chunk = append(s.chunk, s.line...)
+		if s.limit--; s.limit == 0 {
+			s.skip = math.MaxInt
+		}
 	}
 	s.more = 0
 	if s.line = s.line[:0]; cap(s.line) > logChunk {

@@ -18,6 +18,9 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 	if err := checkRole(role); err != nil {
 		return err
 	}
+	if request.GetPrevious() && request.GetFollow() {
+		return status.Error(codes.InvalidArgument, "nodeapi: what an earlier instance wrote cannot be followed: nothing is added to it")
+	}
 	path, ok := s.config.LogPath(role)
 	if !ok {
 		return noLog(role)
@@ -39,7 +42,14 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 	sender := &lineSender{ctx: ctx, send: func(data []byte) error {
 		return stream.Send(&nodev1.ReadLogResponse{Data: data})
 	}}
-	err := readLog(ctx, path, request, sender, changed)
+	wanted := selection{tail: request.GetTail(), previous: request.GetPrevious()}
+	if wanted.previous {
+		wanted.running = s.runningInstance(role)
+	}
+	if since := request.GetSince(); since != nil {
+		wanted.since = since.AsTime()
+	}
+	err := readLog(ctx, path, wanted, sender, changed)
 	_, known := status.FromError(err)
 	switch {
 	case err == nil:
@@ -50,6 +60,8 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 		return status.FromContextError(stream.Context().Err()).Err()
 	case errors.Is(err, fs.ErrNotExist):
 		return noLog(role)
+	case errors.Is(err, errNoPrevious):
+		return status.Errorf(codes.NotFound, "nodeapi: the log of role %s keeps nothing of an earlier instance: leave --previous out", role)
 	case known:
 		return err
 	}
@@ -60,19 +72,31 @@ func noLog(role string) error {
 	return status.Errorf(codes.NotFound, "nodeapi: role %s has no log on this node, since it never ran here: `reeve status` lists the roles of this node", role)
 }
 
-// readLog sends what is asked for of a log.
-func readLog(ctx context.Context, path string, request *nodev1.ReadLogRequest, sender *lineSender, changed <-chan struct{}) error {
+// runningInstance returns the ID of the instance of a role that runs; empty: none does.
+func (s *service) runningInstance(role string) string {
+	present, _ := s.config.Status.Get()
+	for _, instance := range present.GetNode().GetInstances() {
+		if instance.GetRole() == role {
+			return instance.GetInstanceId()
+		}
+	}
+	return ""
+}
+
+// readLog sends what is wanted of a log, and if changed is not nil goes on with what is written.
+func readLog(ctx context.Context, path string, wanted selection, sender *lineSender, changed <-chan struct{}) error {
 	log, err := openLog(path)
 	if err != nil {
 		return err
 	}
 	defer log.close()
-	if err := log.sendThere(request.GetTail(), sender); err != nil {
+	if err := log.sendThere(wanted, sender); err != nil {
 		return err
 	}
-	if !request.GetFollow() {
+	if changed == nil {
 		return errors.Join(sender.end(), sender.flush())
 	}
+	sender.skip, sender.limit = 0, 0
 	for {
 		if err := log.catchUp(sender); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -455,5 +456,40 @@ func BenchmarkAdopt(b *testing.B) {
 	}
 	if err := node.launcher.StopRecorded(b.Context()); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// The next core is told in which state an instance was shown and since when, and nothing of that stays when the instance ends.
+func TestStateIsKeptForTheNextCore(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready"}})
+	wait("ready")
+	kill()
+	ctx, cancel := timeout(t)
+	defer cancel()
+	instances, err := node.next(t).launcher.Adopt(ctx)
+	if err != nil || len(instances) != 2 {
+		t.Fatal(instances, err)
+	}
+	want := time.Unix(1_700_000_000, 123)
+	for _, instance := range instances {
+		if state, since := instance.KeptState(); state != 0 || !since.IsZero() {
+			t.Errorf("before anything is kept: %s since %s", state, since)
+		}
+		instance.KeepState(hostv1.InstanceState_INSTANCE_STATE_DEGRADED, time.Unix(1, 0))
+		instance.KeepState(hostv1.InstanceState_INSTANCE_STATE_READY, want)
+		instance.Leave()
+	}
+	for _, instance := range node.next(t).adopt(t) {
+		if state, since := instance.KeptState(); state != hostv1.InstanceState_INSTANCE_STATE_READY || !since.Equal(want) {
+			t.Errorf("%s since %s is kept, want %s", state, since, want)
+		}
+		if err := instance.Stop(t.Context(), time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := node.entries(t, "run", "instances"); len(left) > 0 {
+		t.Errorf("run/instances holds %v", left)
 	}
 }

@@ -98,7 +98,7 @@ func recordOf(remit *Remit, digest string, process Process, socket string, launc
 
 // removeRecord removes the record last: while it is there the next core looks after the rest.
 func (l *Launcher) removeRecord(name string) error {
-	err := l.outputs.Remove(name)
+	err := errors.Join(l.outputs.Remove(name), l.forgetState(name))
 	if err == nil {
 		if err = os.Remove(l.recordPath(name)); errors.Is(err, fs.ErrNotExist) {
 			return nil

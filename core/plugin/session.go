@@ -165,7 +165,7 @@ func (l *Launcher) roleLog(role, instanceID string) hclog.Logger {
 // followStderr makes the standard error of an instance that is to be launched and follows it. The caller closes it once the process has it.
 func (s *session) followStderr() (write *os.File, err error) {
 	l, remit := s.launcher, s.remit
-	s.log, write, err = l.outputs.MakeStderr(l.roleLog(remit.Role, remit.InstanceID), remit.Role, remit.Name)
+	s.log, write, err = l.outputs.MakeStderr(l.roleLog(remit.Role, remit.InstanceID), remit.Role, remit.Name, remit.InstanceID)
 	return write, err
 }
 

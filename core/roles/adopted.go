@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -35,6 +37,10 @@ func (a *actor) adopt(instance Running) {
 	a.seen, a.launched, a.manifest = v, v, v.manifest
 	a.instance, a.closeHost = instance, func() {}
 	a.begun, a.started, a.restarts = time.Now(), instance.Launched(), spec.Restarts
+	// What the core before showed: if it still holds, it holds since then.
+	if state, since := instance.KeptState(); state != 0 {
+		a.last.status = &clusterv1.InstanceStatus{State: state, Since: timestamppb.New(since)}
+	}
 	status, _ := instance.Status().Get()
 	a.describeStatus(status, "")
 	a.r.board.put(a.role, a.last)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -64,6 +65,35 @@ func TestAdoptedIsShownFromTheBeginning(t *testing.T) {
 			t.Errorf("its executable is %q", digest)
 		}
 	}, store, role("app"))
+}
+
+// A state lasts since it was first shown, whichever core did, and one that is new lasts since it was seen.
+func TestAdoptedIsInItsStateSinceBefore(t *testing.T) {
+	adopting(t, func(t *testing.T, f *fakes, run func(...func(*roles.Config)) *fixture) {
+		before := time.Now().Add(-3 * time.Hour)
+		f.get("same").KeepState(ready, before)
+		f.get("other").KeepState(starting, before)
+		x := run()
+		now := time.Now()
+		for name, want := range map[string]time.Time{"same": before, "other": now, "unknown": now} {
+			if since := x.of(name).GetSince().AsTime(); !since.Equal(want) {
+				t.Errorf("%s is Ready since %s, want %s", name, since, want)
+			}
+		}
+		// The core after this one is told the same.
+		x.desire(role("same"), role("other"), role("unknown"))
+		pass(time.Minute)
+		f.get("same").say(rolev1.RoleState_ROLE_STATE_DEGRADED, "")
+		synctest.Wait()
+		for name, want := range map[string]keptState{"same": {degraded, now.Add(time.Minute)}, "other": {ready, now}, "unknown": {ready, now}} {
+			if state, since := f.get(name).KeptState(); state != want.state || !since.Equal(want.since) {
+				t.Errorf("of %s %s since %s is kept, want %v", name, state, since, want)
+			}
+		}
+		if err := x.end(); err != nil {
+			t.Error(err)
+		}
+	}, role("same"), role("other"), role("unknown"))
 }
 
 func TestAdoptedGoesOn(t *testing.T) {

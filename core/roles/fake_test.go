@@ -198,6 +198,7 @@ type fake struct {
 
 	spec plugin.Spec
 	left atomic.Bool
+	kept atomic.Pointer[keptState]
 }
 
 // errLate is the health of an instance that is well, and takes long to say so.
@@ -238,10 +239,27 @@ func (i *fake) feel(health error) {
 	i.health.Store(&health)
 }
 
-func (i *fake) Remit() *plugin.Remit                        { return i.remit }
-func (i *fake) Spec() plugin.Spec                           { return i.spec }
-func (i *fake) Launched() time.Time                         { return time.Unix(1_800_000_000, 0) }
-func (i *fake) Leave()                                      { i.left.Store(true) }
+func (i *fake) Remit() *plugin.Remit { return i.remit }
+func (i *fake) Spec() plugin.Spec    { return i.spec }
+func (i *fake) Launched() time.Time  { return time.Unix(1_800_000_000, 0) }
+func (i *fake) Leave()               { i.left.Store(true) }
+func (i *fake) KeepState(state hostv1.InstanceState, since time.Time) {
+	i.kept.Store(&keptState{state, since})
+}
+
+func (i *fake) KeptState() (hostv1.InstanceState, time.Time) {
+	if kept := i.kept.Load(); kept != nil {
+		return kept.state, kept.since
+	}
+	return 0, time.Time{}
+}
+
+// keptState is what a core kept of an instance.
+type keptState struct {
+	state hostv1.InstanceState
+	since time.Time
+}
+
 func (i *fake) Process() plugin.Process                     { return plugin.Process{PID: i.pid, Start: 1} }
 func (i *fake) Conn() *grpc.ClientConn                      { return nil }
 func (i *fake) Status() *event.Value[*rolev1.WatchResponse] { return i.status }

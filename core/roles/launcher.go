@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -31,6 +32,9 @@ type Running interface {
 	// Spec and Launched are what it was launched for, and when.
 	Spec() plugin.Spec
 	Launched() time.Time
+	// KeepState keeps for the next core which state is shown of it since when, and KeptState returns what was kept.
+	KeepState(state hostv1.InstanceState, since time.Time)
+	KeptState() (state hostv1.InstanceState, since time.Time)
 	// Leave lets go of it without ending it.
 	Leave()
 }

@@ -39,6 +39,9 @@ func (a *actor) describe(s shown) {
 		status.Since = before.GetSince()
 	} else {
 		a.blockedTold = false
+		if a.instance != nil {
+			a.instance.KeepState(s.state, now)
+		}
 	}
 	if !s.nextTry.IsZero() {
 		status.NextTry = timestamppb.New(s.nextTry)

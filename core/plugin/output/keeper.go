@@ -42,9 +42,9 @@ func (k *Keeper) AdoptStdout(name string) (*Stdout, error) {
 	return adoptStdout(&k.stdouts, k.stdout(name), true)
 }
 
-// MakeStderr makes the standard error of an instance and follows it into the log of its role. log is the core's. write is for the process; the caller closes it
-// once the process has it.
-func (k *Keeper) MakeStderr(log hclog.Logger, role, name string) (out *Stderr, write *os.File, err error) {
+// MakeStderr makes the standard error of an instance and follows it into the log of its role, which says first that the instance begins. log is the core's. write is for the
+// process; the caller closes it once the process has it.
+func (k *Keeper) MakeStderr(log hclog.Logger, role, name, instanceID string) (out *Stderr, write *os.File, err error) {
 	offset, from, err := keepOffset(k.offset(name), true)
 	if err != nil {
 		return nil, nil, err
@@ -54,7 +54,7 @@ func (k *Keeper) MakeStderr(log hclog.Logger, role, name string) (out *Stderr, w
 		offset.close()
 		return nil, nil, err
 	}
-	if out, err = follow(log, spool, k.log(role), from, offset, &k.stderrs); err != nil {
+	if out, err = follow(log, spool, k.log(role), from, offset, &k.stderrs, instanceID); err != nil {
 		return nil, nil, errors.Join(err, write.Close())
 	}
 	return out, write, nil
@@ -70,7 +70,7 @@ func (k *Keeper) AdoptStderr(log hclog.Logger, role, name string) (*Stderr, erro
 	if err != nil {
 		return nil, errors.Join(err, spool.close())
 	}
-	return follow(log, spool, k.log(role), from, offset, &k.stderrs)
+	return follow(log, spool, k.log(role), from, offset, &k.stderrs, "")
 }
 
 // Remove removes all that is kept of an instance but what is in the log.

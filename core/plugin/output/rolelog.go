@@ -2,11 +2,14 @@ package output
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/logfile"
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/logline"
 )
 
 const (
@@ -60,6 +63,29 @@ func (r *roleLog) Write(p []byte) (int, error) {
 	r.left = max(0, r.left-int64(len(p)))
 	r.append(p)
 	return len(p), nil
+}
+
+// begin says in the log that an instance begins. What is appended until then, by whichever instance, may not end with a line.
+func (r *roleLog) begin(instanceID string) {
+	line := logline.Begin(instanceID, time.Now())
+	if !endsWithLine(r.path) {
+		line = append([]byte{'\n'}, line...)
+	}
+	r.append(line)
+}
+
+// endsWithLine reports whether what is in a file ends with a whole line. An empty file does.
+func endsWithLine(path string) bool {
+	file, err := storage.OpenRegular(path, os.O_RDONLY)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = file.Close() }()
+	last := []byte{'\n'}
+	if info, err := file.Stat(); err == nil && info.Size() > 0 {
+		_, _ = file.ReadAt(last, info.Size()-1)
+	}
+	return last[0] == '\n'
 }
 
 // leaveOut says in the log that so many bytes are not in it.

@@ -39,8 +39,9 @@ type Stderr struct {
 	panicked string
 }
 
-// follow reads a spool from where the core before came to. How far it has come it keeps in offset, which it closes in the end, like the spool.
-func follow(log hclog.Logger, spool *spool, path string, from int64, offset *logOffset, files *filewatch.Watcher) (*Stderr, error) {
+// follow reads a spool from where the core before came to. How far it has come it keeps in offset, which it closes in the end, like the spool. begins is the ID of the
+// instance if it begins now; empty: it runs already.
+func follow(log hclog.Logger, spool *spool, path string, from int64, offset *logOffset, files *filewatch.Watcher, begins string) (*Stderr, error) {
 	role, err := openRoleLog(log, path)
 	if err != nil {
 		offset.close()
@@ -58,6 +59,9 @@ func follow(log hclog.Logger, spool *spool, path string, from int64, offset *log
 	}
 	if f.events.Polled != nil {
 		log.Warn("what the role writes is looked for again and again, since the kernel does not tell of it", "file", spool.path, "error", f.events.Polled)
+	}
+	if begins != "" {
+		role.begin(begins)
 	}
 	go f.run()
 	return f, nil

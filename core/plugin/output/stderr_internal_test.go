@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/proto/logline"
 )
 
 // followed is what a role writes, followed into its log, and open for the role to write.
@@ -52,7 +55,7 @@ func (f *followed) follow(t *testing.T, spool *spool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Stderr, err = follow(hclog.NewNullLogger(), spool, f.path, from, offset, &f.keeper.stderrs); err != nil {
+	if f.Stderr, err = follow(hclog.NewNullLogger(), spool, f.path, from, offset, &f.keeper.stderrs, ""); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -309,4 +312,44 @@ func TestASpoolThatItsRoleEmptiesIsFollowed(t *testing.T) {
 	f.write(t, "after\n")
 	f.awaitLast(t, "after")
 	f.Finish()
+}
+
+// The log says where each instance begins, on a line of its own whatever was written before.
+func TestBeginningsAreInTheLog(t *testing.T) {
+	t.Parallel()
+	keeper := &Keeper{Dir: t.TempDir(), Logs: t.TempDir()}
+	for number, text := range []string{"one\ntwo", "three\n", ""} {
+		name := fmt.Sprintf("one.%d", number)
+		out, role, err := keeper.MakeStderr(hclog.NewNullLogger(), "one", name, "node/one/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = role.WriteString(text)
+		if err := errors.Join(err, role.Close()); err != nil {
+			t.Fatal(err)
+		}
+		out.Finish()
+		// The core that adopts it goes on, and no instance begins.
+		if out, err = keeper.AdoptStderr(hclog.NewNullLogger(), "one", name); err != nil {
+			t.Fatal(err)
+		}
+		out.Finish()
+		if err := keeper.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile(keeper.log("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range bytes.Lines(content) {
+		if id := logline.Begins(line); id != "" {
+			line = []byte("begins " + id)
+		}
+		lines = append(lines, strings.TrimSuffix(string(line), "\n"))
+	}
+	if want := []string{"begins node/one/one.0", "one", "two", "begins node/one/one.1", "three", "begins node/one/one.2"}; !slices.Equal(lines, want) {
+		t.Errorf("the log is %q, want %q", lines, want)
+	}
 }

@@ -50,6 +50,8 @@ type Role struct {
 	PID        int    `json:"pid"`
 	Restarts   int    `json:"restarts"`
 	InstanceID string `json:"instance_id"`
+	// Since is when it came into its state.
+	Since time.Time `json:"since"`
 	// InSplit is what becomes of the role while the node is Split: "continue", "stop" or "told".
 	InSplit string `json:"in_split"`
 	// PluginVersion and Digest are those of the executable.

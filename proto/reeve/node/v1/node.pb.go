@@ -538,7 +538,11 @@ type ReadLogRequest struct {
 	// Only the last lines; 0: all that is kept.
 	Tail uint32 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
 	// Go on with what is written from then on, over restarts of the role and of the file, until the caller ends the call.
-	Follow        bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Only from the first line on that is not older. A line that is no record with a time is as old as the one before it. What is written later is sent in any case.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Only what the instance wrote that ran before the one that runs now; if none runs, what the last one wrote. NotFound if nothing is kept of it. Not with follow.
+	Previous      bool `protobuf:"varint,5,opt,name=previous,proto3" json:"previous,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -590,6 +594,20 @@ func (x *ReadLogRequest) GetTail() uint32 {
 func (x *ReadLogRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
+	}
+	return false
+}
+
+func (x *ReadLogRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ReadLogRequest) GetPrevious() bool {
+	if x != nil {
+		return x.Previous
 	}
 	return false
 }
@@ -2220,11 +2238,13 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14ImportPluginResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x123\n" +
-	"\bmanifest\x18\x03 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\"P\n" +
+	"\bmanifest\x18\x03 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\"\x9e\x01\n" +
 	"\x0eReadLogRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04tail\x18\x02 \x01(\rR\x04tail\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"%\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1a\n" +
+	"\bprevious\x18\x05 \x01(\bR\bprevious\"%\n" +
 	"\x0fReadLogResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"M\n" +
 	"\x12RestartRoleRequest\x12\x18\n" +
@@ -2466,56 +2486,57 @@ var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	41, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
 	42, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
 	43, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	17, // 8: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	44, // 9: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 10: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	37, // 11: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	45, // 12: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
-	46, // 13: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
-	20, // 14: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
-	47, // 15: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
-	48, // 16: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	49, // 17: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
-	50, // 18: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
-	51, // 19: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
-	38, // 20: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
-	1,  // 21: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
-	3,  // 22: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
-	7,  // 23: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
-	9,  // 24: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
-	11, // 25: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
-	13, // 26: reeve.node.v1.NodeService.DebugRole:input_type -> reeve.node.v1.DebugRoleRequest
-	15, // 27: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
-	21, // 28: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
-	23, // 29: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
-	18, // 30: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
-	27, // 31: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
-	29, // 32: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
-	31, // 33: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
-	33, // 34: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
-	35, // 35: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
-	25, // 36: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 37: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 38: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 39: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 40: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 41: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 42: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
-	16, // 43: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	22, // 44: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	24, // 45: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	19, // 46: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
-	28, // 47: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
-	30, // 48: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
-	32, // 49: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
-	34, // 50: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
-	36, // 51: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
-	26, // 52: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	37, // [37:53] is the sub-list for method output_type
-	21, // [21:37] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	44, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
+	17, // 9: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
+	44, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 11: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
+	37, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	45, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	46, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	20, // 15: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
+	47, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	48, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	49, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
+	50, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	51, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	38, // 21: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
+	1,  // 22: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
+	3,  // 23: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
+	7,  // 24: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
+	9,  // 25: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
+	11, // 26: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
+	13, // 27: reeve.node.v1.NodeService.DebugRole:input_type -> reeve.node.v1.DebugRoleRequest
+	15, // 28: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
+	21, // 29: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
+	23, // 30: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
+	18, // 31: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
+	27, // 32: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
+	29, // 33: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
+	31, // 34: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
+	33, // 35: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
+	35, // 36: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
+	25, // 37: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 38: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 39: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 40: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 41: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 42: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 43: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
+	16, // 44: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	22, // 45: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	24, // 46: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	19, // 47: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	28, // 48: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
+	30, // 49: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
+	32, // 50: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
+	34, // 51: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
+	36, // 52: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
+	26, // 53: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	38, // [38:54] is the sub-list for method output_type
+	22, // [22:38] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_node_proto_init() }
