@@ -41,11 +41,11 @@ may go by; "reeve cert list" shows where it stands.`
 }
 
 func (c *commands) certStep(name string, step clusterv1.CAStep, short, long string) *cobra.Command {
-	return rotationStep(name, short, long, "take the step although nodes are not ready: they have to be approved anew if they do not come back in time", func(ctx context.Context, force, dryRun bool) error {
+	return rotationStep(name, short, long, "take the step although nodes are not ready: those that do not come back in time have to be deleted and added anew", func(ctx context.Context, force, dryRun bool) error {
 		return c.withTarget(ctx, func(cluster *target.Target) error {
 			response, err := cluster.API().RotateCA(ctx, &clusterv1.RotateCARequest{Step: step, Force: force, DryRun: dryRun})
 			return c.answer(output.NewCARotation(name, force, dryRun, response), fault.FromRPC(err, "cannot take the step "+name+" of the rotation of the CA",
-				"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready: they have to be approved anew."))
+				"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready, and says who is left out."))
 		})
 	})
 }

@@ -158,6 +158,8 @@ type Rotation struct {
 	Phase string `json:"phase"`
 	// Waiting is who is not ready for the next step, and why not.
 	Waiting []string `json:"waiting"`
+	// LeftOut is who is left out by the step, and why.
+	LeftOut []string `json:"left_out"`
 }
 
 // section says where the rotation stands, and who is not ready for the next step, which a command takes.
@@ -166,6 +168,13 @@ func (r Rotation) section(w io.Writer, stands, ready, command string) {
 		line(w, "With that step, ", stands, ". Nothing was changed (--dry-run).")
 	} else {
 		line(w, stands, ".")
+	}
+	if len(r.LeftOut) > 0 {
+		line(w, "Left out by this step:")
+		for _, each := range r.LeftOut {
+			row(w, "  "+each)
+		}
+		line(w, "Which of them does not know the new CA has to be deleted (`reeve node delete NODE`) and added anew with a new ticket.")
 	}
 	if next := map[string]string{"prepared": "activate", "active": "retire"}[r.Phase]; next != "" {
 		nextStep(w, ready, command+" "+next, r.Waiting)
@@ -189,7 +198,7 @@ type CARotation struct{ Rotation }
 
 // NewCARotation makes the document of a step of the rotation.
 func NewCARotation(step string, forced, dryRun bool, response *clusterv1.RotateCAResponse) CARotation {
-	return CARotation{Rotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: response.GetWaiting()}}
+	return CARotation{Rotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: response.GetWaiting(), LeftOut: response.GetLeftOut()}}
 }
 
 func (r CARotation) table(w io.Writer, _ time.Time) {

@@ -137,7 +137,7 @@ func (t *trust) role(role, nodeID string, proof proof) *tls.Config {
 }
 
 func (t *trust) verifyRole(state tls.ConnectionState, role, nodeID string) error {
-	uris, err := t.verify(state, "the role")
+	uris, err := t.verify(state, "the role", "")
 	if err != nil {
 		return err
 	}

@@ -255,7 +255,7 @@ func (t *Target) prepareTrust(certificates []*x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	trust, err := newTrust(certificates, proof, t.now)
+	trust, err := newTrust(certificates, proof, t.now, t.newCAAdvice())
 	if err != nil {
 		return fault.Wrap(fault.Failed, err, "the cluster's CA is not usable", "")
 	}

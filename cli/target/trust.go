@@ -35,14 +35,16 @@ type trust struct {
 	proof  proof
 	// now is the clock by which certificates are good.
 	now func() time.Time
+	// back is what to do where the cluster has a newer CA.
+	back string
 }
 
-func newTrust(certificates []*x509.Certificate, proof proof, now func() time.Time) (*trust, error) {
+func newTrust(certificates []*x509.Certificate, proof proof, now func() time.Time, back string) (*trust, error) {
 	domain, err := contexts.TrustDomainOf(certificates)
 	if err != nil {
 		return nil, err
 	}
-	t := &trust{roots: certificates, ca: x509.NewCertPool(), domain: domain, proof: proof, now: now}
+	t := &trust{roots: certificates, ca: x509.NewCertPool(), domain: domain, proof: proof, now: now, back: back}
 	for _, certificate := range certificates {
 		t.ca.AddCert(certificate)
 	}
@@ -51,11 +53,16 @@ func newTrust(certificates []*x509.Certificate, proof proof, now func() time.Tim
 
 // curator is how the caller speaks to a curator.
 func (t *trust) curator() *tls.Config {
+	name := identity.CuratorName(t.domain)
 	return &tls.Config{
-		MinVersion:           tls.VersionTLS13,
-		RootCAs:              t.ca,
-		ServerName:           identity.CuratorName(t.domain),
-		Time:                 t.now,
+		MinVersion: tls.VersionTLS13,
+		ServerName: name,
+		// VerifyConnection does all of the verification, and says more of what is wrong.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			_, err := t.verify(state, "the curator", name)
+			return err
+		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.proof() },
 	}
 }
@@ -77,15 +84,15 @@ func bySPIFFE(proof proof, verify func(tls.ConnectionState) error) *tls.Config {
 }
 
 func (t *trust) verifyNode(state tls.ConnectionState, nodeID string) error {
-	uris, err := t.verify(state, "the node")
+	uris, err := t.verify(state, "the node", "")
 	if want := identity.NodeURI(t.domain, nodeID).String(); err == nil && (len(uris) != 1 || uris[0].String() != want) {
 		err = fmt.Errorf("the certificate is for %v, not for %s", uris, want)
 	}
 	return err
 }
 
-// verify checks that the cluster's CA issued a server's certificate, and returns the URIs in it. who names the server in errors.
-func (t *trust) verify(state tls.ConnectionState, who string) ([]*url.URL, error) {
+// verify checks that the cluster's CA issued a server's certificate, for a DNS name if one is given, and returns the URIs in it. who names the server in errors.
+func (t *trust) verify(state tls.ConnectionState, who, name string) ([]*url.URL, error) {
 	if len(state.PeerCertificates) == 0 {
 		return nil, errors.New(who + " shows no certificate")
 	}
@@ -94,8 +101,10 @@ func (t *trust) verify(state tls.ConnectionState, who string) ([]*url.URL, error
 		between.AddCert(certificate)
 	}
 	leaf := state.PeerCertificates[0]
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: t.ca, Intermediates: between, CurrentTime: t.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	return leaf.URIs, err
+	_, err := leaf.Verify(x509.VerifyOptions{
+		Roots: t.ca, Intermediates: between, CurrentTime: t.now(), DNSName: name, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return leaf.URIs, identity.ExplainCA(err, state.PeerCertificates, t.domain, t.back)
 }
 
 // readCA reads a file with the certificates of the cluster CA.

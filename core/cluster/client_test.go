@@ -158,6 +158,15 @@ func TestTheNodeTalksOnlyToItsCurators(t *testing.T) {
 			func(n *node) *tls.Certificate { return newAuthority(t).curatorCertificate() },
 			"certificate signed by unknown authority",
 		},
+		"a new CA of the cluster": {
+			func(*node) *tls.Certificate {
+				other := newAuthority(t)
+				shown := other.curatorCertificate()
+				shown.Certificate = append(shown.Certificate, other.certificate.Raw)
+				return shown
+			},
+			"the cluster has a new CA since " + time.Now().UTC().Format("2006-01-02T"),
+		},
 		"the certificate of a node": {
 			func(n *node) *tls.Certificate { return n.ca.svid(newKey(t), time.Hour, time.Hour) },
 			"certificate is not valid for any names, but wanted to match curator." + trustDomain,

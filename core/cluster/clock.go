@@ -99,6 +99,8 @@ func (c *Client) clockNow(node *identity.Identity, shown period) clock {
 type handshakes struct {
 	credentials.TransportCredentials
 	ended func(refused *x509.Certificate)
+	// explain says more of why certificates are refused, leaf first.
+	explain func(err error, shown []*x509.Certificate) error
 }
 
 // ClientHandshake is that of the credentials.
@@ -110,13 +112,14 @@ func (h handshakes) ClientHandshake(ctx context.Context, authority string, conn 
 		h.ended(nil)
 	case errors.As(err, &refused) && len(refused.UnverifiedCertificates) > 0:
 		h.ended(refused.UnverifiedCertificates[0])
+		err = h.explain(err, refused.UnverifiedCertificates)
 	}
 	return secured, info, err
 }
 
 // Clone is that of the credentials.
 func (h handshakes) Clone() credentials.TransportCredentials {
-	return handshakes{TransportCredentials: h.TransportCredentials.Clone(), ended: h.ended}
+	return handshakes{TransportCredentials: h.TransportCredentials.Clone(), ended: h.ended, explain: h.explain}
 }
 
 // refusedCurator keeps how long the certificate is valid that a curator showed and that was refused; nil: the last one was accepted.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -50,6 +51,9 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(handshakes{
 			TransportCredentials: credentials.NewTLS(tlsConfig),
 			ended:                func(refused *x509.Certificate) { c.refusedCurator(to, refused) },
+			explain: func(err error, shown []*x509.Certificate) error {
+				return names.ExplainCA(err, shown, to.trustDomain, wayBack(names.NodeID(node.Key.Public().(ed25519.PublicKey))))
+			},
 		}),
 		grpc.WithChainUnaryInterceptor(c.signUnary),
 		grpc.WithChainStreamInterceptor(c.signStream),
@@ -69,6 +73,12 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("a client for %s: %w", to.address, err)
 	}
 	return conn, nil
+}
+
+// wayBack is how a node comes into its cluster again that was off, or cut off, while the CA was replaced: nobody can prove to it whose the new one is, but an operator.
+func wayBack(id string) string {
+	return "the node was away while the CA was replaced. If the owner did that, delete the node (`reeve node delete " + id + "`), make a ticket (`reeve ticket create --output-file ticket`), " +
+		"and on this machine stop reeved, empty its directories, and run `reeve init --join ticket`. If nobody did, somebody else answers there"
 }
 
 // clientCertificate chooses how the node proves itself, at each handshake anew: by its SVID, and where it has none that is valid by the

@@ -152,6 +152,7 @@ func (c *Client) try(ctx context.Context, call string, do func(context.Context, 
 	}
 	var problems []string
 	var unpinned []shown
+	var since time.Time
 	for _, address := range curators {
 		answered, err := c.at(ctx, call, address, do)
 		if answered {
@@ -167,6 +168,9 @@ func (c *Client) try(ctx context.Context, call string, do func(context.Context, 
 			return fmt.Errorf("enrol: %s: %w", call, context.Cause(ctx))
 		case errors.As(err, &pin):
 			unpinned = append(unpinned, shown{address, pin.pins})
+			if pin.since.After(since) {
+				since = pin.since
+			}
 		case final(err):
 			return err
 		}
@@ -177,7 +181,7 @@ func (c *Client) try(ctx context.Context, call string, do func(context.Context, 
 		}
 	}
 	if len(unpinned) == len(curators) {
-		return &PinError{ClusterID: c.config.ClusterID, Pinned: slices.Clone(c.config.Pins), shown: unpinned}
+		return &PinError{ClusterID: c.config.ClusterID, NodeID: c.config.NodeID, Call: call, Since: since, Pinned: slices.Clone(c.config.Pins), shown: unpinned}
 	}
 	return fmt.Errorf("enrol: %s: no curator of cluster %s answered: %s", call, c.config.ClusterID, strings.Join(problems, "; "))
 }

@@ -26,11 +26,11 @@ func (c *Client) dial(address string) (*grpc.ClientConn, *check, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	check := &check{pins: c.config.Pins, name: names.CuratorName(names.TrustDomain(c.config.ClusterID))}
+	check := &check{pins: c.config.Pins, domain: names.TrustDomain(c.config.ClusterID)}
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			MinVersion:   tls.VersionTLS13,
-			ServerName:   check.name,
+			ServerName:   names.CuratorName(check.domain),
 			Certificates: []tls.Certificate{certificate},
 			// Only hashes of the roots are known, so check verifies the certificates. It is called in every handshake and is as strict as the
 			// standard verification.
@@ -55,8 +55,8 @@ func (c *Client) dial(address string) (*grpc.ClientConn, *check, error) {
 
 // check verifies a curator and keeps the typed error, since gRPC's error only has its text.
 type check struct {
-	pins [][]byte
-	name string
+	pins   [][]byte
+	domain string
 
 	mu  sync.Mutex
 	err error
@@ -69,7 +69,10 @@ func (c *check) failed() error {
 }
 
 func (c *check) connection(state tls.ConnectionState) error {
-	err := verify(state.PeerCertificates, c.pins, c.name, time.Now())
+	err := verify(state.PeerCertificates, c.pins, names.CuratorName(c.domain), time.Now())
+	if pin := (*pinFailure)(nil); errors.As(err, &pin) {
+		pin.since, _ = names.ShownCA(state.PeerCertificates, c.domain)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
@@ -78,8 +81,9 @@ func (c *check) connection(state tls.ConnectionState) error {
 
 // pinFailure says that a chain has no pinned root.
 type pinFailure struct {
-	// pins are the hashes of the chain's roots.
-	pins [][]byte
+	// pins are the hashes of the chain's roots, and since is when the cluster's was made, if it shows one.
+	pins  [][]byte
+	since time.Time
 }
 
 func (e *pinFailure) Error() string {

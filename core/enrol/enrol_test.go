@@ -105,6 +105,9 @@ func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 			if test.pin && (!strings.Contains(err.Error(), "reeve ticket create") || !strings.Contains(err.Error(), hex.EncodeToString(ca.pin()))) {
 				t.Errorf("the error does not help: %v", err)
 			}
+			if since := test.certificate != nil && pin != nil && !pin.Since.IsZero(); since != (name == "another CA") || since && (!strings.Contains(err.Error(), "has a new CA since "+pin.Since.UTC().Format(time.RFC3339)) || !pin.Since.Equal(other.certificate.NotBefore.Add(names.ClockSkew))) {
+				t.Errorf("whether the cluster has a new CA: %v", err)
+			}
 			if strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), hex.EncodeToString([]byte("hidden"))) {
 				t.Errorf("the error holds the secret: %v", err)
 			}
@@ -112,6 +115,23 @@ func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 				t.Error("it was called")
 			}
 		})
+	}
+}
+
+// A machine that has registered is not helped by another ticket alone.
+func TestTheWayBackAfterARotation(t *testing.T) {
+	ca, key := newAuthority(t), newKey(t)
+	c := serve(t, newAuthority(t).curator())
+	for call, says := range map[string]string{"Register": "give it to this machine in place of the old one", "Commit": "reeve node delete " + nodeID(key)} {
+		var err error
+		if e := client(t, ca, key, c); call == "Register" {
+			_, err = e.Register(t.Context(), &clusterv1.RegisterRequest{})
+		} else {
+			_, err = e.Commit(t.Context(), &clusterv1.CommitRequest{})
+		}
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "reeve init --join ticket") {
+			t.Errorf("%s: %v", call, err)
+		}
 	}
 }
 

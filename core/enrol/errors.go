@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,10 @@ func (e *RemovedError) Error() string {
 // PinError says that every known curator answered, but none with a pinned CA: the addresses or the ticket belong to another cluster.
 type PinError struct {
 	ClusterID string
+	// NodeID is the node's, and Call the name of the RPC.
+	NodeID, Call string
+	// Since is when the CA was made that a curator showed; zero: none showed one of the cluster.
+	Since time.Time
 	// Pinned are the SHA-256 hashes of the public keys of the trusted CAs.
 	Pinned [][]byte
 
@@ -46,9 +51,18 @@ func (e *PinError) Error() string {
 			found = append(found, fmt.Sprintf("%s shows %x", s.address, s.pins))
 		}
 	}
-	return fmt.Sprintf("enrol: no curator shows a CA of cluster %s: the SHA-256 of its public key must be one of %x; %s. "+
-		"If these are the cluster's curators, the cluster has a new CA: make a new ticket (`reeve ticket create`). If not, somebody else answers there",
-		e.ClusterID, e.Pinned, strings.Join(found, ", "))
+	if e.Since.IsZero() {
+		return fmt.Sprintf("enrol: no curator shows a CA of cluster %s: the SHA-256 of its public key must be one of %x; %s. "+
+			"Somebody else answers there, or the ticket is of another cluster: make one in this cluster (`reeve ticket create`)", e.ClusterID, e.Pinned, strings.Join(found, ", "))
+	}
+	back := "make a new ticket (`reeve ticket create --output-file ticket`) and give it to this machine in place of the old one (`reeve init --join ticket`, after the file of parameters was removed)"
+	if e.Call != "Register" {
+		back = "delete the machine's registration (`reeve node delete " + e.NodeID + "`), make a new ticket (`reeve ticket create --output-file ticket`), " +
+			"and on this machine stop reeved, empty its directories, and run `reeve init --join ticket`"
+	}
+	return fmt.Sprintf("enrol: the cluster has a new CA since %s, by what its curators show, and the ticket of this machine is older. If the owner replaced the CA then, %s. "+
+		"If nobody did, somebody else answers there: the SHA-256 of the CA's public key must be one of %x; %s",
+		e.Since.UTC().Format(time.RFC3339), back, e.Pinned, strings.Join(found, ", "))
 }
 
 // RefusedError says that the cluster refused a call because of its content. Repeating it does not help.

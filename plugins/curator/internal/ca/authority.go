@@ -21,8 +21,7 @@ import (
 const (
 	// NodeLifetime bounds for how long a stolen node or curator key is worth something to one who cannot reach the cluster.
 	NodeLifetime = 24 * time.Hour
-	// clockSkew is by how much the clocks of the cluster's machines may differ.
-	clockSkew = time.Hour
+	clockSkew    = identity.ClockSkew
 	// sessionSkew is by how much the clocks of two curators may differ for a certificate of one to be good for the other at once. It is short, since
 	// such a certificate is worth an operator's powers.
 	sessionSkew = time.Minute

@@ -45,14 +45,19 @@ func (s *Service) RotateCA(ctx context.Context, request *clusterv1.RotateCAReque
 		return nil, err
 	}
 	now := s.config.Now()
+	var leftOut []string
 	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
 		phase, next := phaseOf(state)
 		if step != next {
 			return nil, answer.Errorf(codes.FailedPrecondition, "the rotation of the cluster CA is %s, and the step that comes next is %s, not %s",
 				phaseName(phase), stepName(next), stepName(step))
 		}
-		if waiting := waitingFor(state, stored, issued, now); len(waiting) > 0 && !request.GetForce() {
-			return nil, answer.Errorf(codes.FailedPrecondition, "the step %s of the rotation of the cluster CA waits for %d: %s", stepName(step), len(waiting), few(waiting))
+		leftOut = waitingFor(state, stored, issued, now)
+		if len(leftOut) > 0 && !request.GetForce() {
+			return nil, answer.Errorf(codes.FailedPrecondition, "the step %s of the rotation of the cluster CA waits for %d: %s", stepName(step), len(leftOut), few(leftOut))
+		}
+		if step == clusterv1.CAStep_CA_STEP_ACTIVATE {
+			leftOut = append(leftOut, unaware(state)...)
 		}
 		authority, err := s.rotated(ctx, state, step)
 		if err != nil {
@@ -65,7 +70,23 @@ func (s *Service) RotateCA(ctx context.Context, request *clusterv1.RotateCAReque
 	}
 	phase, _ := phaseOf(state)
 	s.made(ctx, request.GetDryRun(), "cluster CA rotated", "step", stepName(step), "phase", phaseName(phase), "force", request.GetForce())
-	return &clusterv1.RotateCAResponse{Phase: phase, Waiting: waitingFor(state, stored, issued, now)}, nil
+	return &clusterv1.RotateCAResponse{Phase: phase, Waiting: waitingFor(state, stored, issued, now), LeftOut: leftOut}, nil
+}
+
+// unaware says which machines wait to become members and have a ticket from before the newest CA was made: they know what their ticket knew. A ticket that is gone counts as older.
+func unaware(state *store.State) (machines []string) {
+	newest, err := x509.ParseCertificate(state.CA[len(state.CA)-1])
+	for _, id := range state.NodeIDs() {
+		switch record := state.Nodes[id]; record.GetState() {
+		case clusterv1.NodeState_NODE_STATE_NEW, clusterv1.NodeState_NODE_STATE_STANDBY:
+			ticket := state.Tickets[record.GetRegistration().GetTicketId()]
+			if err == nil && (ticket == nil || ticket.GetCreated().AsTime().Before(newest.NotBefore.Add(identity.ClockSkew))) {
+				machines = append(machines, fmt.Sprintf("machine %s, which is no member yet, has an older ticket and knows only the old CA", id))
+			}
+		}
+	}
+	slices.Sort(machines)
+	return machines
 }
 
 // rotated is the cluster CA after a step.

@@ -309,12 +309,12 @@ func TestRotateCA(t *testing.T) {
 	report(c.asOther(key), old)
 	_, err = rotate(activate, false, false)
 	wantCode(t, err, codes.FailedPrecondition, "waits for 1: ", second)
-	if dry, err := rotate(activate, true, true); err != nil || dry.GetPhase() != clusterv1.CAPhase_CA_PHASE_ACTIVE {
+	if dry, err := rotate(activate, true, true); err != nil || dry.GetPhase() != clusterv1.CAPhase_CA_PHASE_ACTIVE || len(dry.GetLeftOut()) != 1 || !contains(dry.GetLeftOut()[0], second) {
 		t.Errorf("%v, %v", dry, err)
 	}
 	report(c.asOther(key), next, old)
-	if _, err := rotate(activate, false, false); err != nil {
-		t.Fatal(err)
+	if activated, err := rotate(activate, false, false); err != nil || len(activated.GetLeftOut()) != 0 {
+		t.Fatal(activated, err)
 	}
 	// The curator serves by the new one, and takes what the old one has signed.
 	c.reaches(true, next)
@@ -363,6 +363,21 @@ func TestRotateCA(t *testing.T) {
 	got, err := c.client().Get(t.Context(), "authority/next")
 	if err != nil || len(got.Kvs) != 0 {
 		t.Errorf("the key of the rotation is kept: %v, %v", got, err)
+	}
+	// Of a node that knew the old one only when it was last heard of, operators are told.
+	problem := func() string {
+		response, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.GetNode().GetProblem()
+	}
+	if got := problem(); got != "" {
+		t.Errorf("of a node that knows the new CA: %s", got)
+	}
+	report(c.asOther(key), old)
+	if got := problem(); !contains(got, "the cluster has a new CA since") || !contains(got, "reeve node delete "+second) {
+		t.Errorf("of a node that does not know it: %q", got)
 	}
 	// Whoever holds what the old one signed proves nothing by it.
 	if _, err := rotate(prepare, false, false); err != nil {

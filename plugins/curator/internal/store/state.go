@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"maps"
@@ -144,8 +145,8 @@ func (s *State) Node(id string) *clusterv1.Node {
 	}
 	node := &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive(id), Store: s.membership(record)}
 	problems := problem.OfNode(node)
-	if refused := s.refused(id); refused != "" {
-		problems = append([]string{refused}, problems...)
+	if first := cmp.Or(s.refused(id), s.leftOut(id)); first != "" {
+		problems = append([]string{first}, problems...)
 	}
 	node.Problem = problem.Join(problems)
 	return node

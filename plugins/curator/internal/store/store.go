@@ -107,7 +107,7 @@ func (s *Store) ReadNodes(ctx context.Context, beginning string) (*State, error)
 	of := func(key func(string) string) clientv3.Op {
 		return clientv3.OpGet(key(beginning), clientv3.WithPrefix())
 	}
-	return whole(s.read(ctx, "read a node", clientv3.OpGet(keyCluster), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()), clientv3.OpGet(keyStoreState),
+	return whole(s.read(ctx, "read a node", clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()), clientv3.OpGet(keyStoreState),
 		of(nodeKey), of(statusKey), of(heartbeatKey), of(refusedKey)))
 }
 

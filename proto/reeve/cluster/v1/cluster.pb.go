@@ -3058,7 +3058,10 @@ type RotateCAResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Phase CAPhase                `protobuf:"varint,1,opt,name=phase,proto3,enum=reeve.cluster.v1.CAPhase" json:"phase,omitempty"`
 	// The nodes that are not ready for the next step, sorted, and why not.
-	Waiting       []string `protobuf:"bytes,2,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting []string `protobuf:"bytes,2,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	// Who is left out by this step, sorted, and why: nodes that it was taken without, and machines that wait for approval and know only the old CA. None of them reaches a curator any more
+	// once it has no certificate that counts.
+	LeftOut       []string `protobuf:"bytes,3,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3103,6 +3106,13 @@ func (x *RotateCAResponse) GetPhase() CAPhase {
 func (x *RotateCAResponse) GetWaiting() []string {
 	if x != nil {
 		return x.Waiting
+	}
+	return nil
+}
+
+func (x *RotateCAResponse) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
 	}
 	return nil
 }
@@ -5726,10 +5736,11 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0fRotateCARequest\x122\n" +
 	"\x04step\x18\x01 \x01(\x0e2\x18.reeve.cluster.v1.CAStepB\x04\xd8\xf3\x18\x01R\x04step\x12\x1a\n" +
 	"\x05force\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x05force\x12\x1d\n" +
-	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"]\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"x\n" +
 	"\x10RotateCAResponse\x12/\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x19.reeve.cluster.v1.CAPhaseR\x05phase\x12\x18\n" +
-	"\awaiting\x18\x02 \x03(\tR\awaiting\"\x17\n" +
+	"\awaiting\x18\x02 \x03(\tR\awaiting\x12\x19\n" +
+	"\bleft_out\x18\x03 \x03(\tR\aleftOut\"\x17\n" +
 	"\x15GetClusterInfoRequest\"\xc3\x01\n" +
 	"\x16GetClusterInfoResponse\x12\x1d\n" +
 	"\n" +
