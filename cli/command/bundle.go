@@ -117,7 +117,7 @@ func (c *collector) collect(ctx context.Context) {
 	// What is in the configurations is looked for in every text, so they have to be known first.
 	c.bundle = bundle.New(c.Now(), redact.New(secretsOf(nodes)...))
 	c.document(ctx, "version.json", func(ctx context.Context) (output.Document, error) { return c.versions(ctx), nil })
-	c.document(ctx, "doctor.json", func(context.Context) (output.Document, error) { return c.doctorDocument() })
+	c.document(ctx, "doctor.json", func(ctx context.Context) (output.Document, error) { return c.doctorDocument(ctx) })
 	c.localLog(ctx)
 	c.document(ctx, "cluster/nodes.json", func(context.Context) (output.Document, error) { return bundleNodes(nodes), err })
 	if openErr != nil {

@@ -1,9 +1,11 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -25,13 +27,14 @@ func (c *commands) doctor() *cobra.Command {
 		Long: `doctor looks at this machine and says what a node can enforce on it, what the machine lacks, what that means, and what to do. It changes nothing.
 
 The directories are those of --parameters or --dir; without either those of ./var/dev or of ` + setup.DefaultFile + `, if they are there, and otherwise
-those that a new node would have. It fails if something makes running a node impossible.`,
-		RunE: func(*cobra.Command, []string) error {
-			places, err := c.doctorPlaces(parameters)
+those that a new node would have. Where there are parameters, reeved is asked what it would refuse of them (` + "`reeved check`" + `), before it is started. It fails
+if something makes running a node impossible.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			places, file, err := c.doctorPlaces(parameters)
 			if err != nil {
 				return err
 			}
-			document := doctor.Judge(doctor.Probe(places))
+			document := c.checkParameters(cmd.Context(), file, doctor.Judge(doctor.Probe(places)))
 			if err := c.print(document); err != nil {
 				return err
 			}
@@ -45,13 +48,26 @@ those that a new node would have. It fails if something makes running a node imp
 	return cmd
 }
 
-// doctorPlaces are the directories to look at.
-func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
+// checkParameters adds to findings what reeved would refuse of the parameters in a file; empty: there are none. Where reeved is not beside reeve nothing is added.
+func (c *commands) checkParameters(ctx context.Context, file string, document output.Doctor) output.Doctor {
+	if file == "" {
+		return document
+	}
+	said, err := exec.CommandContext(ctx, c.beside("reeved"), "check", "--parameters", file).CombinedOutput()
+	if errors.Is(err, fs.ErrNotExist) {
+		return document
+	}
+	return doctor.WithParameters(document, file, string(said), err)
+}
+
+// doctorPlaces are the directories to look at, and the file with the parameters that name them; empty: none does.
+func (c *commands) doctorPlaces(file string) (places doctor.Places, from string, err error) {
 	if file != "" {
 		if c.options.Dir != "" {
-			return doctor.Places{}, fault.New(fault.Usage, "--parameters and --dir name two nodes", "Give one of them.")
+			return doctor.Places{}, "", fault.New(fault.Usage, "--parameters and --dir name two nodes", "Give one of them.")
 		}
-		return parameterPlaces(file)
+		places, err = parameterPlaces(file)
+		return places, file, err
 	}
 	dir := c.options.Dir
 	if dir == "" && isDir(target.DefaultDirectory) {
@@ -61,21 +77,24 @@ func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
 		directory, err := dev.Find(dir)
 		switch {
 		case err == nil:
-			return placesOf(directory.ParametersFile(), directory.Parameters), nil
+			file := directory.ParametersFile()
+			return placesOf(file, directory.Parameters), file, nil
 		case fault.CodeOf(err) == fault.Refused:
-			return doctor.Places{}, err
+			return doctor.Places{}, "", err
 		case !errors.Is(err, fs.ErrNotExist):
-			return doctor.Places{}, fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+dir, "Correct them, or name others with --parameters.")
+			return doctor.Places{}, "", fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+dir, "Correct them, or name others with --parameters.")
 		}
-		return c.expectedPlaces(dir)
+		places, err = c.expectedPlaces(dir)
+		return places, "", err
 	}
 	if places, err := parameterPlaces(setup.DefaultFile); err == nil {
-		return places, nil
+		return places, setup.DefaultFile, nil
 	}
 	if os.Geteuid() == 0 {
-		return doctor.Places{Data: filepath.Join(setup.DefaultState, "data"), Run: setup.DefaultRun}, nil
+		return doctor.Places{Data: filepath.Join(setup.DefaultState, "data"), Run: setup.DefaultRun}, "", nil
 	}
-	return c.expectedPlaces(target.DefaultDirectory)
+	places, err = c.expectedPlaces(target.DefaultDirectory)
+	return places, "", err
 }
 
 // expectedPlaces are those that a new dev directory would have.
@@ -103,10 +122,10 @@ func isDir(path string) bool {
 }
 
 // doctorDocument is the findings of this machine, for the bundle.
-func (c *commands) doctorDocument() (output.Doctor, error) {
-	places, err := c.doctorPlaces("")
+func (c *commands) doctorDocument(ctx context.Context) (output.Doctor, error) {
+	places, file, err := c.doctorPlaces("")
 	if err != nil {
 		return output.Doctor{}, err
 	}
-	return doctor.Judge(doctor.Probe(places)), nil
+	return c.checkParameters(ctx, file, doctor.Judge(doctor.Probe(places))), nil
 }

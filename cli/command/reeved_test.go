@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,7 +19,7 @@ import (
 )
 
 // behaviourVariable is the environment variable that says how fakeReeved behaves: "" as it should, "die" ends at once, "die DIRECTORY" does in that directory, "broken" has a role
-// that is Failed, "spoilt" is one whose cluster was made earlier and has a role that is Failed, "stuck" never comes Home, "deaf" does not stop.
+// that is Failed, "spoilt" is one whose cluster was made earlier and has a role that is Failed, "stuck" never comes Home, "deaf" does not stop, "picky" refuses its parameters when it is asked beforehand.
 const behaviourVariable = "FAKE_REEVED"
 
 // reevedNode is the number of the key of the node that fakeReeved runs.
@@ -35,7 +36,8 @@ func fakeReeved(arguments []string) int {
 
 func reeved(arguments []string) error {
 	reap := len(arguments) > 0 && arguments[0] == "reap"
-	if reap {
+	check := len(arguments) > 0 && arguments[0] == "check"
+	if reap || check {
 		arguments = arguments[1:]
 	}
 	if len(arguments) != 2 || arguments[0] != "--parameters" {
@@ -52,6 +54,12 @@ func reeved(arguments []string) error {
 	parameters := &nodev1.Parameters{}
 	if err := protojson.Unmarshal(document, parameters); err != nil {
 		return err
+	}
+	if check {
+		if os.Getenv(behaviourVariable) == "picky" {
+			return errors.New("one thing: mend it\nanother thing: mend it too")
+		}
+		return nil
 	}
 	if reap {
 		return os.WriteFile(filepath.Join(filepath.Dir(arguments[1]), ".reaped"), nil, 0o600)

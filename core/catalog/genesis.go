@@ -143,8 +143,7 @@ func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.
 			return nil, failed(err)
 		}
 		if record = proto.CloneOf(genesis.Record(built, digest)); record == nil {
-			return nil, failed(fmt.Errorf("its digest is %s, and the genesis catalog knows for %s only %s with other digests: the file was changed after it was built; build both again, or take `genesis` out of the parameters to have the plugin asked",
-				digest, store.Platform, cmp.Or(genesis.Names(built), "nothing")))
+			return nil, failed(unknownDigest(digest, built))
 		}
 	} else {
 		digest, manifest, err := p.ImportPlugin(ctx, executable)

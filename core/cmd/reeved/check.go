@@ -1,0 +1,32 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/core/node"
+)
+
+func check() *cobra.Command {
+	var place place
+	cmd := &cobra.Command{
+		Use:   "check [--parameters FILE]",
+		Short: "Say what a start with the parameters would be refused for, and change nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, err := place.find(cmd)
+			if err != nil {
+				return err
+			}
+			if problems := node.Check(found.Parameters); len(problems) > 0 {
+				return errors.Join(problems...)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), found.File+": nothing is wrong with the parameters and the directories")
+			return err
+		},
+	}
+	place.flags(cmd)
+	return cmd
+}
