@@ -75,6 +75,8 @@ func TestJudge(t *testing.T) {
 		impossible  bool
 	}{
 		{"an ordinary user", func(f *doctor.Facts) { f.UID = 1000 }, "user", "warning", "shared-uid", false},
+		{"root without what the store's sockets need", func(f *doctor.Facts) { f.Capabilities &^= 1 << 4 }, "user", "missing", "CAP_FSETID roles cannot connect to the consensus store", true},
+		{"root in an ordinary container", func(f *doctor.Facts) { f.Capabilities = 0xa80425fb }, "capabilities", "warning", "without CAP_SYS_PTRACE ", false},
 		{"root in a container", func(f *doctor.Facts) { f.Capabilities &^= 1 << 7 }, "user", "missing", "user IDs of their own", true},
 		{"an old kernel", func(f *doctor.Facts) { f.Kernel = "4.19.0-27" }, "kernel", "warning", "not tried out", false},
 		{"a kernel that says nothing", func(f *doctor.Facts) { f.Kernel = "unknown" }, "kernel", "warning", "not tried out", false},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/proto/corecaps"
 )
 
 // The levels of a finding.
@@ -27,16 +28,10 @@ const (
 	fewOpenFiles = 4096
 )
 
-// The capabilities by which root's core gives roles their own users: CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_KILL, CAP_SETGID, CAP_SETUID.
-var neededCapabilities = []struct {
-	bit  uint
-	name string
-}{{0, "CAP_CHOWN"}, {1, "CAP_DAC_OVERRIDE"}, {3, "CAP_FOWNER"}, {5, "CAP_KILL"}, {6, "CAP_SETGID"}, {7, "CAP_SETUID"}}
-
 // Judge makes findings of facts, always the same ones in the same order.
 func Judge(f Facts) output.Doctor {
 	checks := []output.Check{
-		f.user(), f.kernel(),
+		f.user(), f.capabilities(), f.kernel(),
 		present("pidfd", f.PIDFD, "processes can be held", true,
 			"the core cannot tell that a role has ended from that another process has its ID", "Use Linux 5.3 or newer."),
 		present("peer-pidfd", f.PeerPIDFD, "the peer of a socket can be held", false,
@@ -106,16 +101,25 @@ func (f Facts) user() output.Check {
 		check.Advice = "Run reeved as root; for developing it may stay as it is."
 		return check
 	}
-	var lacking []string
-	for _, capability := range neededCapabilities {
-		if f.Capabilities&(1<<capability.bit) == 0 {
-			lacking = append(lacking, capability.name)
-		}
-	}
-	if len(lacking) > 0 {
-		check.Level, check.Found = missing, "root without "+strings.Join(lacking, ", ")
-		check.Consequence = "the core cannot give roles user IDs of their own, as it does where it is root"
+	if needed, _ := corecaps.Lacking(f.Capabilities); len(needed) > 0 {
+		check.Level, check.Found = missing, "root without "+corecaps.Names(needed)
+		check.Consequence = "reeved refuses to start as root: " + corecaps.Explain(needed)
 		check.Advice = "Give reeved these capabilities, or run it as an ordinary user."
+	}
+	return check
+}
+
+// capabilities are those that the core can do without.
+func (f Facts) capabilities() output.Check {
+	check := good("capabilities", "all that a core uses as root")
+	_, others := corecaps.Lacking(f.Capabilities)
+	switch {
+	case f.UID != 0:
+		check.Found = "none needed by an ordinary user"
+	case len(others) > 0:
+		check.Level, check.Found = warning, "not "+corecaps.Names(others)
+		check.Consequence = corecaps.Explain(others)
+		check.Advice = "Give reeved what you need of them, such as with `docker run --cap-add`; it runs without."
 	}
 	return check
 }

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/unseal"
@@ -18,6 +20,9 @@ func Check(parameters *nodev1.Parameters) (problems []error) {
 		return []error{err}
 	}
 	problems = storage.Check(layout)
+	if err := checkCapabilities(hclog.NewNullLogger()); err != nil {
+		problems = append(problems, err)
+	}
 	// Once it has begun, the cluster's catalog counts, and not what was built.
 	if _, err := os.Lstat(layout.Configuration()); parameters.GetBootstrap() != nil && errors.Is(err, fs.ErrNotExist) {
 		problems = append(problems, catalog.CheckBuiltin(parameters)...)

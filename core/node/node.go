@@ -47,6 +47,9 @@ var ErrLeave = roles.ErrLeave
 // the processes that use it.
 func Run(ctx context.Context, config Config) (err error) {
 	start := time.Now()
+	if err := checkCapabilities(config.Log); err != nil {
+		return err
+	}
 	layout, err := unseal.LayoutOf(config.Parameters)
 	if err != nil {
 		return err
