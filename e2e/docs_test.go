@@ -122,3 +122,82 @@ func TestMapOfDocs(t *testing.T) {
 		t.Error("README.md does not lead to docs/README.md")
 	}
 }
+
+// quoted is a text in backticks, and said a command of reeve in one.
+var (
+	quoted = regexp.MustCompile("`([^`]+)`")
+	said   = regexp.MustCompile("^reeve ([a-z -]*[a-z])")
+)
+
+// TestTroubleshooting holds that each message on the page "Troubleshoot" is one that the code has, in one line of it, and each command one of reeve.
+func TestTroubleshooting(t *testing.T) {
+	t.Parallel()
+	const name = "docs/how-to/troubleshoot.md"
+	text := allPages(t)[name]
+	reference, err := os.ReadFile("../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := codeLines(t)
+	rows := 0
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 3 || !strings.Contains(cells[0], "`") {
+			continue
+		}
+		rows++
+		for _, message := range quoted.FindAllStringSubmatch(cells[0], -1) {
+			if !slices.ContainsFunc(code, func(line string) bool { return hasParts(line, strings.Split(message[1], "…")) }) {
+				t.Errorf("%s: nothing says %q", name, message[1])
+			}
+		}
+		commands := 0
+		for _, command := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			commands++
+			if words := said.FindStringSubmatch(command[1]); words != nil && !strings.Contains(string(reference), "\n## reeve "+strings.TrimSpace(strings.Split(words[1], " -")[0])+"\n") {
+				t.Errorf("%s: there is no command %q", name, command[1])
+			}
+		}
+		if commands == 0 {
+			t.Errorf("%s: %s names no command", name, cells[0])
+		}
+	}
+	if rows < 20 {
+		t.Errorf("%s has %d symptoms", name, rows)
+	}
+}
+
+// codeLines are the lines of all programs, without those of tests.
+func codeLines(t *testing.T) (lines []string) {
+	t.Helper()
+	for _, room := range []string{"core", "cli", "plugins", "proto", "sdk"} {
+		err := filepath.WalkDir(filepath.Join("..", room), func(path string, entry os.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go") {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			for line := range strings.Lines(string(content)) {
+				if line = strings.TrimSpace(line); !strings.HasPrefix(line, "//") {
+					lines = append(lines, line)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return lines
+}
+
+// hasParts says whether a line has all parts, one after another.
+func hasParts(line string, parts []string) bool {
+	for _, part := range parts {
+		_, rest, found := strings.Cut(line, strings.TrimSpace(part))
+		if !found {
+			return false
+		}
+		line = rest
+	}
+	return true
+}

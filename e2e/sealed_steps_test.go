@@ -140,7 +140,7 @@ func ways() []way {
 		return func(*devcluster.Cluster) []string { return arguments }
 	}
 	unlock := func(c *devcluster.Cluster) []string {
-		return []string{"node", "unlock", "--wait=none", "--recovery-key", c.RecoveryKey()}
+		return []string{"node", "unlock", "--wait=false", "--recovery-key", c.RecoveryKey()}
 	}
 	return []way{
 		{name: "restart"},

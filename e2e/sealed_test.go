@@ -270,7 +270,7 @@ func TestSealedAndUnlockedAtOnce(t *testing.T) {
 	}
 	for range rounds {
 		c.MustReeve(t, "node", "seal", "--yes")
-		c.MustReeve(t, "node", "unlock", "--wait=none", "--recovery-key", c.RecoveryKey())
+		c.MustReeve(t, "node", "unlock", "--wait=false", "--recovery-key", c.RecoveryKey())
 	}
 	sameNode(t, before, c.AwaitUp(t, patience, fewRoles...))
 	stopCore(t, c)

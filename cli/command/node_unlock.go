@@ -70,7 +70,7 @@ With --dry-run the recovery key is tried on the recovery file and nothing is sen
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "recovery-key", "", "the `FILE` with the recovery key; - is the standard input")
-	w.waitFlag(cmd, untilReady)
+	w.waitFlag(cmd, untilReady, notAtAll)
 	cmd.Flags().DurationVar(&w.timeout, "timeout", volumeTimeout, "how long opening the volume, and the wait for the roles, may take")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "try the recovery key on the recovery file, and change nothing")
 	return cmd

@@ -118,18 +118,21 @@ func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 	}
 }
 
-// A machine that has registered is not helped by another ticket alone.
+// A machine that is no member yet needs another ticket, and a member that is locked has to come anew.
 func TestTheWayBackAfterARotation(t *testing.T) {
 	ca, key := newAuthority(t), newKey(t)
 	c := serve(t, newAuthority(t).curator())
-	for call, says := range map[string]string{"Register": "give it to this machine in place of the old one", "Commit": "reeve node delete " + nodeID(key)} {
+	for call, says := range map[string]string{"Register": "put it in the place of the old one", "Commit": "put it in the place of the old one", "Join": "reeve node delete " + nodeID(key)} {
 		var err error
-		if e := client(t, ca, key, c); call == "Register" {
+		switch e := client(t, ca, key, c); call {
+		case "Register":
 			_, err = e.Register(t.Context(), &clusterv1.RegisterRequest{})
-		} else {
+		case "Commit":
 			_, err = e.Commit(t.Context(), &clusterv1.CommitRequest{})
+		default:
+			_, err = e.Join(t.Context(), &clusterv1.JoinRequest{})
 		}
-		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "reeve init --join ticket") {
+		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "`reeve ticket create --output-file ticket`") {
 			t.Errorf("%s: %v", call, err)
 		}
 	}

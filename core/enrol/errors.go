@@ -55,14 +55,16 @@ func (e *PinError) Error() string {
 		return fmt.Sprintf("enrol: no curator shows a CA of cluster %s: the SHA-256 of its public key must be one of %x; %s. "+
 			"Somebody else answers there, or the ticket is of another cluster: make one in this cluster (`reeve ticket create`)", e.ClusterID, e.Pinned, strings.Join(found, ", "))
 	}
-	back := "make a new ticket (`reeve ticket create --output-file ticket`) and give it to this machine in place of the old one (`reeve init --join ticket`, after the file of parameters was removed)"
-	if e.Call != "Register" {
-		back = "delete the machine's registration (`reeve node delete " + e.NodeID + "`), make a new ticket (`reeve ticket create --output-file ticket`), " +
-			"and on this machine stop reeved, empty its directories, and run `reeve init --join ticket`"
+	known := "the ticket of this machine is older"
+	back := "make a new ticket (`reeve ticket create --output-file ticket`), put it in the place of the old one (register.ticket_file of the parameters, /etc/reeve/ticket by default), and restart reeved"
+	if e.Call == "Join" {
+		known = "this node knows an older one only"
+		back = "delete the node (`reeve node delete " + e.NodeID + "`), make a new ticket (`reeve ticket create --output-file ticket`), and on this machine stop reeved, remove its system and data directories " +
+			"and its file of parameters, run `reeve init --join ticket`, and start it"
 	}
-	return fmt.Sprintf("enrol: the cluster has a new CA since %s, by what its curators show, and the ticket of this machine is older. If the owner replaced the CA then, %s. "+
+	return fmt.Sprintf("enrol: the cluster has a new CA since %s, by what its curators show, and %s. If the owner replaced the CA then, %s. "+
 		"If nobody did, somebody else answers there: the SHA-256 of the CA's public key must be one of %x; %s",
-		e.Since.UTC().Format(time.RFC3339), back, e.Pinned, strings.Join(found, ", "))
+		e.Since.UTC().Format(time.RFC3339), known, back, e.Pinned, strings.Join(found, ", "))
 }
 
 // RefusedError says that the cluster refused a call because of its content. Repeating it does not help.
