@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -51,6 +52,8 @@ type rules struct {
 	ttl  uint32
 	// refuse is the error of every call; nil: none.
 	refuse error
+	// denied is an SVID with which nobody is let in; nil: none.
+	denied []byte
 	// refuseReport is the error of every report; nil: none.
 	refuseReport error
 	// refuseRole is the error of every request for the SVID of a role; nil: none.
@@ -143,6 +146,9 @@ func (c *curator) came(ctx context.Context, method string) error {
 		case <-now.hold:
 		case <-ctx.Done():
 		}
+	}
+	if now.denied != nil && bytes.Equal(now.denied, who.Raw) {
+		return status.Error(codes.Unauthenticated, "the client certificate was not issued by the cluster")
 	}
 	return now.refuse
 }

@@ -1,17 +1,21 @@
 package cluster
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	names "github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -57,7 +61,13 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithChainUnaryInterceptor(c.signUnary),
 		grpc.WithChainStreamInterceptor(c.signStream),
-		grpc.WithContextDialer(c.config.Dial),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			wire, err := c.config.Dial(ctx, address)
+			if err == nil {
+				c.wire.Store(&wire)
+			}
+			return wire, err
+		}),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
@@ -89,7 +99,7 @@ func (c *Client) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificat
 		return nil, errors.New("cluster: the node has no key yet")
 	}
 	now := c.config.Now()
-	if leaf := svidLeaf(node.SVID); leaf != nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter) {
+	if leaf := svidLeaf(node.SVID); leaf != nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter) && !leaf.Equal(c.denied.Load()) {
 		return node.SVID, nil
 	}
 	certificate, err := names.SelfSigned(node.Key, now)
@@ -97,6 +107,21 @@ func (c *Client) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificat
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	return &certificate, nil
+}
+
+// deny has the node prove itself by its key, since a curator does not take its SVID: the CA that signed it was retired before the node had another one. The
+// connection is made anew for that.
+func (c *Client) deny(err error) {
+	node, _ := c.config.Identity.Get()
+	if status.Code(err) != codes.Unauthenticated || node == nil {
+		return
+	}
+	leaf, wire := svidLeaf(node.SVID), c.wire.Load()
+	if leaf == nil || wire == nil || leaf.Equal(c.denied.Load()) {
+		return
+	}
+	c.denied.Store(leaf)
+	_ = (*wire).Close()
 }
 
 // svidLeaf returns the leaf of an SVID; nil if there is none or it cannot be read.

@@ -86,6 +86,7 @@ func (s *session) persist(ctx context.Context, worker string, longest time.Durat
 			return
 		}
 		s.learn(err, s.to.nodeID)
+		s.deny(err)
 		// The same complaint every two seconds would hide everything else.
 		if text := explain(err); text != complaint {
 			complaint = text

@@ -122,6 +122,32 @@ func TestAnSVIDIsRenewedAtHalfOfItsLife(t *testing.T) {
 	})
 }
 
+// A node whose SVID is of a CA that was retired in a hurry proves itself by its key, and gets another one.
+func TestAnSVIDThatTheClusterDoesNotTakeIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newPipes()
+		n := newNode(t, network.dial)
+		former := n.ca.svid(n.key, time.Hour, 24*time.Hour)
+		n.identity.Set(n.ca.node(n.key, former))
+		c := newCurator(n.ca.curatorCertificate())
+		c.view.Set(n.response(7))
+		fresh := n.ca.svid(n.key, 0, 24*time.Hour)
+		c.set(func(r *rules) {
+			r.ttl, r.denied = 3600, former.Certificate[0]
+			r.issue = func() [][]byte { return fresh.Certificate }
+		})
+		defer c.serve(t, network.listen("a:1"))()
+		n.curatorAt("i1", "a:1")
+		defer n.run()()
+		defer n.follow()()
+		n.contact(true)
+		calls := await(t, &c.calls, func(calls []call) bool { _, err := names.PinnedKey(calls[len(calls)-1].who); return err == nil })
+		if !bytes.Equal(calls[0].who.Raw, former.Certificate[0]) {
+			t.Errorf("the first call came with %v", calls[0].who.URIs)
+		}
+	})
+}
+
 func TestARenewalThatTheIdentityDoesNotTakeIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
