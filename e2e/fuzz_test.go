@@ -101,6 +101,7 @@ var parsers = map[string]string{
 	"core/hostapi.FuzzHostname":       "name of the host",
 	"core/cluster.FuzzFit":            "what the roles of a node state, for the node's report",
 	"proto/limits.FuzzText":           "any text that people get to see",
+	"proto/logline.FuzzParse":         "a line of the log of a role",
 	// What comes over the network.
 	"plugins/curator/internal/nodes.FuzzNodeStatus": "report of a node",
 	"plugins/curator/internal/rules.FuzzPlugin":     "plugin for the catalog, with its manifest and grants",
