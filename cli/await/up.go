@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/reeveproject/reeve/cli/output"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -41,9 +42,14 @@ func (u *Up) of(status *nodev1.Status) Verdict {
 			verdict.Text = output.Clean(closed)
 		case state == hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT && store.GetFormed() && !store.GetQuorum() && len(store.GetMembers()) > 1:
 			u.others = output.WithReason("the store has no majority of its members", store.GetProblem())
-			verdict.Outcome, verdict.Text = Doubtful, output.Clean(u.others)
+		case state == hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT && !store.GetFormed():
+			// The store of a cluster that was off does not form before a majority is there, and its role says so.
+			u.others = degraded(status.GetNode().GetInstances())
 		case state == hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING:
 			verdict.Outcome, verdict.Next = Refused, "The node was removed from its cluster, for good."
+		}
+		if u.others != "" {
+			verdict.Outcome, verdict.Text = Doubtful, output.Clean(u.others)
 		}
 		return verdict
 	}
@@ -63,4 +69,14 @@ func (u *Up) of(status *nodev1.Status) Verdict {
 		return verdict
 	}
 	return Verdict{Outcome: Done, Text: "the node is Home and its roles are up"}
+}
+
+// degraded says of the first role that runs badly why; empty: none does.
+func degraded(instances []*clusterv1.InstanceStatus) string {
+	for _, instance := range instances {
+		if instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_DEGRADED && instance.GetReason() != "" {
+			return "role " + instance.GetRole() + " is Degraded: " + instance.GetReason()
+		}
+	}
+	return ""
 }

@@ -27,14 +27,17 @@ func TestFromColdByRecovery(t *testing.T) {
 			return status.Storage.State == "Locked" && status.Storage.Source("recovery").State == "Waiting" && strings.Contains(status.Storage.Source("cluster").Reason, reason)
 		}
 	}
-	unlock := func(number int) {
+	// The first node waits for others, and the command does not wait for it.
+	unlock := func(number int, wait string) {
 		directory := c.NodeDirectory(number)
-		if result := c.StartAlone(t, "node", "unlock", "--dir", directory, "--recovery-key", filepath.Join(directory, "recovery.key")).Wait(t, time.Minute); result.Code != 0 {
+		if result := c.StartAlone(t, "node", "unlock", "--wait="+wait, "--dir", directory, "--recovery-key", filepath.Join(directory, "recovery.key")).Wait(t, time.Minute); result.Code != 0 {
 			t.Fatal(result)
+		} else if wait == "ready" && number == 1 && !strings.Contains(result.Stdout, "The node waits for others: ") {
+			t.Errorf("of a node that others are missing for: %s", result)
 		}
 	}
 	// fromCold stops everything, starts the cores, which nobody gives a key, and opens two of the three volumes.
-	fromCold := func() (stop func()) {
+	fromCold := func(wait string) (stop func()) {
 		c.MustReeve(t, "dev", "down")
 		var cores []*devcluster.Running
 		for number := 1; number <= 3; number++ {
@@ -43,8 +46,8 @@ func TestFromColdByRecovery(t *testing.T) {
 		for number := 1; number <= 3; number++ {
 			fleet.AwaitStatus(t, c, number, "the volume waits for a key", locked(""))
 		}
-		unlock(1)
-		unlock(2)
+		unlock(1, wait)
+		unlock(2, wait)
 		return func() {
 			for _, core := range cores {
 				core.Signal(t, 15)
@@ -55,7 +58,7 @@ func TestFromColdByRecovery(t *testing.T) {
 		}
 	}
 
-	stop := fromCold()
+	stop := fromCold("ready")
 	after := fleet.Await(t, c, 1, patience, "the cluster is whole again", fleet.AllReady(3))
 	fleet.AwaitStatus(t, c, 3, "the third volume was opened by the cluster's half of its key", func(status devcluster.Status) bool {
 		return status.Storage.Source("cluster").State == "Used" && status.Membership.State == "Home"
@@ -69,9 +72,9 @@ func TestFromColdByRecovery(t *testing.T) {
 	c.MustReeve(t, "policy", "set", "cuk-sources=recovery")
 	stop()
 
-	stop = fromCold()
+	stop = fromCold("none")
 	fleet.AwaitStatus(t, c, 3, "the policy forbids the cluster's way", locked("policy"))
-	unlock(3)
+	unlock(3, "none")
 	fleet.Await(t, c, 1, patience, "the cluster is whole once more", fleet.AllReady(3))
 	stop()
 }
