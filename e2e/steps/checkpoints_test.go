@@ -344,7 +344,7 @@ func (s *stepping) machines() {
 	s.insist("the machine is approved", s.nodes(func(nodes []fleet.Node) bool { return fleet.ByID(nodes, id).State != "New" }), "node", "approve", id, "--yes")
 	home := s.nodes(func(nodes []fleet.Node) bool {
 		node := fleet.ByID(nodes, id)
-		return node.State == "Up" && node.Healthy && node.Membership != nil && node.Membership.State == "Home" && node.Problem == ""
+		return node.State == "Up" && node.Healthy && node.Membership != nil && node.Membership.State == "Home" && !strings.Contains(node.Problem, "was refused")
 	})
 	eventually.True(t, fleet.Patience, "the machine is a node", home)
 
@@ -454,7 +454,7 @@ func (s *stepping) finish() {
 	s.writes.end()
 	nodes := fleet.Await(t, c, 2, fleet.Patience, "the cluster is as it was", func(nodes []fleet.Node) bool {
 		for _, node := range nodes {
-			if node.State != "Decommissioned" && (node.State != "Up" || !node.Healthy || node.Problem != "" || node.Membership.State != "Home" || node.Role("hostsfile").State != "Ready") {
+			if node.State != "Decommissioned" && (node.State != "Up" || !node.Healthy || strings.Contains(node.Problem, "was refused") || node.Membership.State != "Home" || node.Role("hostsfile").State != "Ready") {
 				return false
 			}
 		}
