@@ -81,7 +81,9 @@ func TestARestoredDisk(t *testing.T) {
 	fleet.AwaitStatus(t, c, 2, "the copy knows that it is one", func(status devcluster.Status) bool {
 		return status.Membership.State == "Split" && strings.Contains(status.Membership.Reason, "reeve node accept "+second)
 	})
-	fleet.Await(t, c, 1, patience, "the cluster says so", func(nodes []fleet.Node) bool { return strings.Contains(fleet.ByID(nodes, second).Problem, "was refused") })
+	fleet.Await(t, c, 1, patience, "the cluster says so", func(nodes []fleet.Node) bool {
+		return strings.Contains(fleet.ByID(nodes, second).Problem, "was refused")
+	})
 
 	c.MustReeve(t, "node", "accept", second)
 	fleet.Await(t, c, 1, patience, "the copy is the node", home)

@@ -385,7 +385,9 @@ func (c *besieged) twoMachines(t *testing.T, core *devcluster.Running) {
 		return status.Node.ID == c.second && status.Membership.State == "Split" && strings.Contains(status.Membership.Reason, "another machine runs with the key of node "+c.second) &&
 			strings.Contains(status.Membership.Reason, "reeve node accept "+c.second)
 	})
-	nodes := fleet.Await(t, c.Cluster, 1, patience, "the cluster says so", func(nodes []fleet.Node) bool { return strings.Contains(fleet.ByID(nodes, c.second).Problem, "was refused") })
+	nodes := fleet.Await(t, c.Cluster, 1, patience, "the cluster says so", func(nodes []fleet.Node) bool {
+		return strings.Contains(fleet.ByID(nodes, c.second).Problem, "was refused")
+	})
 	if problem := fleet.ByID(nodes, c.second).Problem; !strings.Contains(problem, "machine") || !strings.Contains(problem, "127.0.0.") {
 		t.Errorf("the cluster's list does not name the two machines, and where the other one is: %q", problem)
 	}
