@@ -235,8 +235,8 @@ func hostsfileComesAndGoes(t *testing.T, c *devcluster.Cluster, node string) {
 	}
 	c.MustReeve(t, "node", "role", "remove", node, "hostsfile")
 	awaitBlock(false)
-	if got := read(); got != odd {
-		t.Errorf("with the role removed the file is %q, want %q as it was before", got, odd)
+	if got := read(); got != odd+"\n" {
+		t.Errorf("with the role removed the file is %q, want %q as it was before, with a newline at its end", got, odd)
 	}
 	c.MustReeve(t, "node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"path":`+quote(file)+`}`))
 	awaitBlock(true)
