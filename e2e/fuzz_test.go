@@ -32,6 +32,7 @@ var parsers = map[string]string{
 	"plugins/hostsfile/keeper.FuzzConfiguration":           "configuration of hostsfile",
 	"proto/ticket.FuzzParse":                               "the text of a ticket",
 	"proto/attest.FuzzOpen":                                "the envelope of a conformance report",
+	"proto/snapshot.FuzzReadHeader":                        "a snapshot of the store",
 	"proto/attest.FuzzStatement":                           "the statement of a conformance report",
 	// What is on disk.
 	"core/seal.FuzzLoad":                                     "sealed configuration",

@@ -1,0 +1,106 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/reeveproject/reeve/proto/limits"
+)
+
+// Format is the number of the format that this package writes and reads.
+const Format = 1
+
+// Compression is how payloads are compressed.
+const Compression = "zstd"
+
+const (
+	// MaxManifest is how long the line of a manifest may be, in bytes. It has some 700.
+	MaxManifest = 64 << 10
+	// maxText is how long a text of a manifest may be. The public half of a recovery key that withstands quantum computers has 2,000 bytes.
+	maxText = 4 << 10
+)
+
+// Manifest says what a snapshot holds.
+type Manifest struct {
+	// ClusterID is the cluster's, NodeID and MemberID those of whose copy of the store it is.
+	ClusterID string `json:"cluster_id"`
+	NodeID    string `json:"node_id"`
+	MemberID  string `json:"member_id"`
+	// Time is when it was taken, by the clock of that node.
+	Time time.Time `json:"time"`
+	// Revision is the store's: the snapshot has every change up to it, and none after it. History before CompactRevision is left out.
+	Revision        int64 `json:"revision"`
+	CompactRevision int64 `json:"compact_revision"`
+	// ReeveVersion is the version of the role that took it, StorageVersion that of etcd's storage; empty: etcd did not say.
+	ReeveVersion   string `json:"reeve_version"`
+	StorageVersion string `json:"storage_version,omitempty"`
+	// Compression is Compression. Recipient is the public half of the recovery key that opens the payload (age); empty: it is not sealed.
+	Compression string `json:"compression"`
+	Recipient   string `json:"recipient,omitempty"`
+	// DatabaseSize and DatabaseSHA256 are of what is in the payload, PayloadSize and PayloadSHA256 of the payload as it is in the file.
+	DatabaseSize   int64  `json:"database_size"`
+	DatabaseSHA256 string `json:"database_sha256"`
+	PayloadSize    int64  `json:"payload_size"`
+	PayloadSHA256  string `json:"payload_sha256"`
+}
+
+// Marshal returns the line of the manifest, without its end.
+func (m *Manifest) Marshal() ([]byte, error) {
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	line, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return line, nil
+}
+
+// ParseManifest reads the line of a manifest. Fields that it does not know are skipped: a later version may say more.
+func ParseManifest(line []byte) (*Manifest, error) {
+	if len(line) > MaxManifest {
+		return nil, fmt.Errorf("snapshot: the manifest has %d bytes, and may have %d", len(line), MaxManifest)
+	}
+	m := new(Manifest)
+	if err := json.Unmarshal(line, m); err != nil {
+		return nil, fmt.Errorf("snapshot: the manifest is damaged: %w", err)
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Manifest) check() error {
+	for name, text := range map[string]string{
+		"cluster_id": m.ClusterID, "node_id": m.NodeID, "member_id": m.MemberID, "reeve_version": m.ReeveVersion, "storage_version": m.StorageVersion, "recipient": m.Recipient,
+	} {
+		if text == "" && name != "storage_version" && name != "recipient" {
+			return fmt.Errorf("the manifest has no %s", name)
+		}
+		if len(text) > maxText || !limits.Line(text) {
+			return fmt.Errorf("the manifest's %s is not one line of at most %d bytes", name, maxText)
+		}
+	}
+	for name, hash := range map[string]string{"database_sha256": m.DatabaseSHA256, "payload_sha256": m.PayloadSHA256} {
+		if sum, err := hex.DecodeString(hash); err != nil || len(sum) != sha256.Size || hash != strings.ToLower(hash) {
+			return fmt.Errorf("the manifest's %s is not the SHA-256 of anything: %d hexadecimal digits", name, 2*sha256.Size)
+		}
+	}
+	switch {
+	case m.Compression != Compression:
+		return fmt.Errorf("the payload is compressed by %q, and this version knows %q only", limits.Cut(m.Compression, 64), Compression)
+	case m.Time.IsZero():
+		return errors.New("the manifest has no time")
+	case m.Revision < 1 || m.CompactRevision < 0 || m.CompactRevision > m.Revision:
+		return fmt.Errorf("the manifest's revision %d, compacted to %d, is none of a store", m.Revision, m.CompactRevision)
+	case m.DatabaseSize < 1 || m.PayloadSize < 1:
+		return fmt.Errorf("the manifest's sizes, %d bytes of a database in %d of a payload, are none", m.DatabaseSize, m.PayloadSize)
+	}
+	return nil
+}
