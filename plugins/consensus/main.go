@@ -59,6 +59,7 @@ func main() {
 					DataDirectory:    host.DataDirectory(),
 					RuntimeDirectory: host.RuntimeDirectory(),
 					Heartbeat:        settings.heartbeat(),
+					Version:          version,
 					Election:         settings.election(),
 					Quota:            settings.QuotaBytes,
 					Reporter:         host,

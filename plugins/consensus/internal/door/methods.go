@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // errDenied is what a user is told that calls what is not for it, or uses the lease of another: etcd's own error for it, which its clients know.
@@ -34,8 +36,10 @@ var methods = map[string]bool{
 var errNoRangeStream = status.Error(codes.Unimplemented, "consensus: RangeStream is not offered: use Range, with a limit")
 
 // mayCall refuses what is not to be called.
-func mayCall(method string) error {
+func mayCall(served Store, user, method string) error {
 	switch {
+	case method == consensusv1.SnapshotService_TakeSnapshot_FullMethodName && user == served.ClusterUser():
+		return nil
 	case methods[method]:
 		return nil
 	case method == pb.KV_RangeStream_FullMethodName:

@@ -46,14 +46,16 @@ type Store interface {
 	Beat(lease int64) int64
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string
+	// Snapshot takes a snapshot of the whole store.
+	Snapshot(ctx context.Context, recipient string) (*store.Snapshot, error)
 	// UsageOf is what a user has.
 	UsageOf(user string) *consensusv1.UserUsage
 }
 
-// newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
+// newServer returns the gRPC server with all of etcd's services, and the one for snapshots. There is one for all sockets: etcd keeps a goroutine for each until it ends.
 func newServer(served Store, patience, readBound time.Duration) *grpc.Server {
 	callers := newCallers(served.ClusterUser(), patience, readBound)
-	return v3rpc.Server(served.Server(), nil, unary(served),
+	server := v3rpc.Server(served.Server(), nil, unary(served),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(maxWaiting),
 		grpc.MaxHeaderListSize(maxHeader),
@@ -70,11 +72,13 @@ func newServer(served Store, patience, readBound time.Duration) *grpc.Server {
 		// etcd must not be closed under a call that still runs.
 		grpc.WaitForHandlers(true),
 	)
+	consensusv1.RegisterSnapshotServiceServer(server, &snapshots{served: served})
+	return server
 }
 
 func unary(served Store) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if err := mayCall(info.FullMethod); err != nil {
+		if err := mayCall(served, store.UserOf(ctx), info.FullMethod); err != nil {
 			return nil, err
 		}
 		own, carryOut := turnOf(ctx), carryOut(served, handle)
@@ -128,14 +132,14 @@ func admitted(ctx context.Context, served Store, user string, request any, handl
 
 func stream(served Store) grpc.StreamServerInterceptor {
 	return func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if err := mayCall(info.FullMethod); err != nil {
+		user := store.UserOf(call.Context())
+		if err := mayCall(served, user, info.FullMethod); err != nil {
 			return err
 		}
 		own := turnOf(call.Context())
 		if own != nil && own.refused != nil {
 			return own.refused
 		}
-		user := store.UserOf(call.Context())
 		call = headerless{ServerStream: call, ctx: withoutHeaders(call.Context())}
 		if info.FullMethod == pb.Lease_LeaseKeepAlive_FullMethodName {
 			alive := keepingAlive{ServerStream: call, served: served, user: user}

@@ -28,3 +28,17 @@ func (s *Store) Compacting() bool { return s.compacting() }
 
 // Trim notes a snapshot in a long log.
 func Trim(directory string) error { return trim(zap.NewNop(), directory) }
+
+// SetFreeSpace has the store believe that there is so much room on its disk.
+func (s *Store) SetFreeSpace(freeSpace func() (free, all int64)) {
+	s.freeSpace = func(string) (int64, int64, error) {
+		free, all := freeSpace()
+		return free, all, nil
+	}
+}
+
+// SpoolPath is where a snapshot's file is for a moment.
+var SpoolPath = spoolPath
+
+// MarginEvery is after how many bytes of a snapshot it is looked again whether there is room.
+const MarginEvery = marginEvery

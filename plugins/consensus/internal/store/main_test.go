@@ -12,6 +12,10 @@ func TestMain(m *testing.M) {
 		runFormHelper()
 		return
 	}
+	if os.Getenv(snapshotHelper) != "" {
+		runSnapshotHelper()
+		return
+	}
 	// With this, etcd panics if anything but the applying of a request takes the lock of its writes. A write outside of a request, followed by a kill, would make this member
 	// differ from the others.
 	if err := os.Setenv("ETCD_VERIFY", "lock"); err != nil {

@@ -105,8 +105,15 @@ func commitFreed(ctx context.Context, database backend.Backend, commits int, wor
 	return size, false
 }
 
+// errCopying says that the database is not rewritten now. That would wait for the end of the copy, and everybody for that.
+var errCopying = fmt.Errorf("%w: a snapshot of it is being taken; try again when that is done", ErrNotNow)
+
 // rewrite defragments the database. Nothing else moves meanwhile, which is not to be taken for a store that hangs.
 func (s *Store) rewrite() (took time.Duration, err error) {
+	if !s.copying.TryLock() {
+		return 0, errCopying
+	}
+	defer s.copying.Unlock()
 	s.pulse.rewriting.Store(true)
 	defer s.pulse.rewriting.Store(false)
 	began := time.Now()

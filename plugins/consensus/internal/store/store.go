@@ -51,6 +51,8 @@ type Config struct {
 	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, and with
 	// ErrElsewhere if it has another one of this node.
 	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)
+	// Version is that of the role, for the manifests of snapshots.
+	Version string
 	// Waiting is told what a member waits for that takes long to serve; nil: nobody is.
 	Waiting func(reason string)
 }
@@ -91,7 +93,11 @@ type Store struct {
 	leaders    leaders
 	following  sync.WaitGroup // of etcd, until it stops
 	usage      *usage.Counter
-	allocated  allocation // of attend's goroutine
+	// snapshot is since when there is a snapshot; nil: there is none. copying is held while the database is copied, or rewritten.
+	snapshot  atomic.Pointer[time.Time]
+	copying   sync.Mutex
+	freeSpace func(directory string) (free, all int64, err error)
+	allocated allocation // of attend's goroutine
 
 	accounts struct {
 		sync.Mutex
@@ -112,11 +118,16 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		return nil, err
 	}
 	found, err := prepare(config.Directory, plan)
+	if err == nil {
+		err = removeSpool(config.Directory)
+	}
 	if err != nil {
 		locked.Close()
 		return nil, err
 	}
-	s := &Store{log: config.Log, plan: plan, lock: locked, directory: config.Directory, config: config, marker: found, recoveries: make(chan *recovery)}
+	s := &Store{
+		log: config.Log, plan: plan, lock: locked, directory: config.Directory, config: config, marker: found, recoveries: make(chan *recovery), freeSpace: freeSpace,
+	}
 	for {
 		switch err := s.start(ctx); {
 		case err == nil:

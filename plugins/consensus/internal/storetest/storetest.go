@@ -72,6 +72,7 @@ func Config(t testing.TB, directory string) store.Config {
 		RuntimeDirectory: Mkdir(t, directory, "run"),
 		Heartbeat:        Heartbeat,
 		Election:         Election,
+		Version:          "0.0.0-test",
 	}
 }
 

@@ -1682,6 +1682,135 @@ func (x *StorePeer) GetLearner() bool {
 	return false
 }
 
+type TakeSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The public half of the recovery key that is to open the snapshot (age); empty: it is not sealed.
+	Recipient     string `protobuf:"bytes,1,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeSnapshotRequest) Reset() {
+	*x = TakeSnapshotRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeSnapshotRequest) ProtoMessage() {}
+
+func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TakeSnapshotRequest) GetRecipient() string {
+	if x != nil {
+		return x.Recipient
+	}
+	return ""
+}
+
+type TakeSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*TakeSnapshotResponse_Manifest
+	//	*TakeSnapshotResponse_Data
+	Part          isTakeSnapshotResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeSnapshotResponse) Reset() {
+	*x = TakeSnapshotResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeSnapshotResponse) ProtoMessage() {}
+
+func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *TakeSnapshotResponse) GetPart() isTakeSnapshotResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *TakeSnapshotResponse) GetManifest() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*TakeSnapshotResponse_Manifest); ok {
+			return x.Manifest
+		}
+	}
+	return nil
+}
+
+func (x *TakeSnapshotResponse) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*TakeSnapshotResponse_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isTakeSnapshotResponse_Part interface {
+	isTakeSnapshotResponse_Part()
+}
+
+type TakeSnapshotResponse_Manifest struct {
+	// The line of the manifest, as the package proto/snapshot writes it.
+	Manifest []byte `protobuf:"bytes,1,opt,name=manifest,proto3,oneof"`
+}
+
+type TakeSnapshotResponse_Data struct {
+	// The next bytes of the payload.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*TakeSnapshotResponse_Manifest) isTakeSnapshotResponse_Part() {}
+
+func (*TakeSnapshotResponse_Data) isTakeSnapshotResponse_Part() {}
+
 type DesiredUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ConsensusUser string                 `protobuf:"bytes,1,opt,name=consensus_user,json=consensusUser,proto3" json:"consensus_user,omitempty"`
@@ -1696,7 +1825,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1837,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1850,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -1871,7 +2000,13 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tpeer_urls\x18\x03 \x03(\tR\bpeerUrls\x12\x18\n" +
-	"\alearner\x18\x04 \x01(\bR\alearner\"\x8c\x01\n" +
+	"\alearner\x18\x04 \x01(\bR\alearner\"3\n" +
+	"\x13TakeSnapshotRequest\x12\x1c\n" +
+	"\trecipient\x18\x01 \x01(\tR\trecipient\"R\n" +
+	"\x14TakeSnapshotResponse\x12\x1c\n" +
+	"\bmanifest\x18\x01 \x01(\fH\x00R\bmanifest\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +
+	"\x04part\"\x8c\x01\n" +
 	"\vDesiredUser\x12%\n" +
 	"\x0econsensus_user\x18\x01 \x01(\tR\rconsensusUser\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
@@ -1895,7 +2030,9 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"WatchStore\x12%.reeve.consensus.v1.WatchStoreRequest\x1a&.reeve.consensus.v1.WatchStoreResponse0\x01\x12R\n" +
 	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponse2X\n" +
 	"\vPeerService\x12I\n" +
-	"\x04Join\x12\x1f.reeve.consensus.v1.JoinRequest\x1a .reeve.consensus.v1.JoinResponseBDZBgithub.com/reeveproject/reeve/proto/reeve/consensus/v1;consensusv1b\x06proto3"
+	"\x04Join\x12\x1f.reeve.consensus.v1.JoinRequest\x1a .reeve.consensus.v1.JoinResponse2v\n" +
+	"\x0fSnapshotService\x12c\n" +
+	"\fTakeSnapshot\x12'.reeve.consensus.v1.TakeSnapshotRequest\x1a(.reeve.consensus.v1.TakeSnapshotResponse0\x01BDZBgithub.com/reeveproject/reeve/proto/reeve/consensus/v1;consensusv1b\x06proto3"
 
 var (
 	file_reeve_consensus_v1_consensus_proto_rawDescOnce sync.Once
@@ -1910,34 +2047,36 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
-	(FormProblemKind)(0),       // 0: reeve.consensus.v1.FormProblemKind
-	(AccessState)(0),           // 1: reeve.consensus.v1.AccessState
-	(*FormRequest)(nil),        // 2: reeve.consensus.v1.FormRequest
-	(*FormJoin)(nil),           // 3: reeve.consensus.v1.FormJoin
-	(*FormNew)(nil),            // 4: reeve.consensus.v1.FormNew
-	(*FormExisting)(nil),       // 5: reeve.consensus.v1.FormExisting
-	(*FormResponse)(nil),       // 6: reeve.consensus.v1.FormResponse
-	(*FormProblem)(nil),        // 7: reeve.consensus.v1.FormProblem
-	(*SetAccessRequest)(nil),   // 8: reeve.consensus.v1.SetAccessRequest
-	(*AccessInstance)(nil),     // 9: reeve.consensus.v1.AccessInstance
-	(*SetAccessResponse)(nil),  // 10: reeve.consensus.v1.SetAccessResponse
-	(*WatchStoreRequest)(nil),  // 11: reeve.consensus.v1.WatchStoreRequest
-	(*WatchStoreResponse)(nil), // 12: reeve.consensus.v1.WatchStoreResponse
-	(*StoreStatus)(nil),        // 13: reeve.consensus.v1.StoreStatus
-	(*UserUsage)(nil),          // 14: reeve.consensus.v1.UserUsage
-	(*RecoverRequest)(nil),     // 15: reeve.consensus.v1.RecoverRequest
-	(*RecoverResponse)(nil),    // 16: reeve.consensus.v1.RecoverResponse
-	(*StoreMember)(nil),        // 17: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),       // 18: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),       // 19: reeve.consensus.v1.DesiredState
-	(*StoreState)(nil),         // 20: reeve.consensus.v1.StoreState
-	(*StoreStateMember)(nil),   // 21: reeve.consensus.v1.StoreStateMember
-	(*JoinRequest)(nil),        // 22: reeve.consensus.v1.JoinRequest
-	(*JoinResponse)(nil),       // 23: reeve.consensus.v1.JoinResponse
-	(*StorePeer)(nil),          // 24: reeve.consensus.v1.StorePeer
-	(*DesiredUser)(nil),        // 25: reeve.consensus.v1.DesiredUser
+	(FormProblemKind)(0),         // 0: reeve.consensus.v1.FormProblemKind
+	(AccessState)(0),             // 1: reeve.consensus.v1.AccessState
+	(*FormRequest)(nil),          // 2: reeve.consensus.v1.FormRequest
+	(*FormJoin)(nil),             // 3: reeve.consensus.v1.FormJoin
+	(*FormNew)(nil),              // 4: reeve.consensus.v1.FormNew
+	(*FormExisting)(nil),         // 5: reeve.consensus.v1.FormExisting
+	(*FormResponse)(nil),         // 6: reeve.consensus.v1.FormResponse
+	(*FormProblem)(nil),          // 7: reeve.consensus.v1.FormProblem
+	(*SetAccessRequest)(nil),     // 8: reeve.consensus.v1.SetAccessRequest
+	(*AccessInstance)(nil),       // 9: reeve.consensus.v1.AccessInstance
+	(*SetAccessResponse)(nil),    // 10: reeve.consensus.v1.SetAccessResponse
+	(*WatchStoreRequest)(nil),    // 11: reeve.consensus.v1.WatchStoreRequest
+	(*WatchStoreResponse)(nil),   // 12: reeve.consensus.v1.WatchStoreResponse
+	(*StoreStatus)(nil),          // 13: reeve.consensus.v1.StoreStatus
+	(*UserUsage)(nil),            // 14: reeve.consensus.v1.UserUsage
+	(*RecoverRequest)(nil),       // 15: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),      // 16: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),          // 17: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),         // 18: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),         // 19: reeve.consensus.v1.DesiredState
+	(*StoreState)(nil),           // 20: reeve.consensus.v1.StoreState
+	(*StoreStateMember)(nil),     // 21: reeve.consensus.v1.StoreStateMember
+	(*JoinRequest)(nil),          // 22: reeve.consensus.v1.JoinRequest
+	(*JoinResponse)(nil),         // 23: reeve.consensus.v1.JoinResponse
+	(*StorePeer)(nil),            // 24: reeve.consensus.v1.StorePeer
+	(*TakeSnapshotRequest)(nil),  // 25: reeve.consensus.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil), // 26: reeve.consensus.v1.TakeSnapshotResponse
+	(*DesiredUser)(nil),          // 27: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	4,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
@@ -1950,7 +2089,7 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	18, // 7: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
 	14, // 8: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
 	1,  // 9: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	25, // 10: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	27, // 10: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
 	21, // 11: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
 	24, // 12: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
 	2,  // 13: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
@@ -1958,13 +2097,15 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	11, // 15: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
 	15, // 16: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
 	22, // 17: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
-	6,  // 18: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	10, // 19: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	12, // 20: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	16, // 21: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	23, // 22: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
+	25, // 18: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
+	6,  // 19: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	10, // 20: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	12, // 21: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	16, // 22: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	23, // 23: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
+	26, // 24: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1980,15 +2121,19 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 		(*FormRequest_Existing)(nil),
 		(*FormRequest_Join)(nil),
 	}
+	file_reeve_consensus_v1_consensus_proto_msgTypes[24].OneofWrappers = []any{
+		(*TakeSnapshotResponse_Manifest)(nil),
+		(*TakeSnapshotResponse_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_reeve_consensus_v1_consensus_proto_goTypes,
 		DependencyIndexes: file_reeve_consensus_v1_consensus_proto_depIdxs,

@@ -369,3 +369,120 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "reeve/consensus/v1/consensus.proto",
 }
+
+const (
+	SnapshotService_TakeSnapshot_FullMethodName = "/reeve.consensus.v1.SnapshotService/TakeSnapshot"
+)
+
+// SnapshotServiceClient is the client API for SnapshotService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// SnapshotService is served to the cluster user, on the sockets of its instances, beside etcd's API.
+type SnapshotServiceClient interface {
+	// TakeSnapshot copies the store, as it is at one revision, and streams the copy: first its manifest, then its payload. All that was acknowledged before the call is in it. The copy is
+	// complete on the member's disk before the first message, so the store does not wait for whoever reads. InvalidArgument if the recipient is none; FailedPrecondition if the member does
+	// not vote, its data is not to be trusted, or there is no room for the copy; ResourceExhausted while another snapshot is being taken; Unavailable without a quorum, and while the
+	// database is being defragmented.
+	TakeSnapshot(ctx context.Context, in *TakeSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TakeSnapshotResponse], error)
+}
+
+type snapshotServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewSnapshotServiceClient(cc grpc.ClientConnInterface) SnapshotServiceClient {
+	return &snapshotServiceClient{cc}
+}
+
+func (c *snapshotServiceClient) TakeSnapshot(ctx context.Context, in *TakeSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TakeSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[0], SnapshotService_TakeSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TakeSnapshotRequest, TakeSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_TakeSnapshotClient = grpc.ServerStreamingClient[TakeSnapshotResponse]
+
+// SnapshotServiceServer is the server API for SnapshotService service.
+// All implementations must embed UnimplementedSnapshotServiceServer
+// for forward compatibility.
+//
+// SnapshotService is served to the cluster user, on the sockets of its instances, beside etcd's API.
+type SnapshotServiceServer interface {
+	// TakeSnapshot copies the store, as it is at one revision, and streams the copy: first its manifest, then its payload. All that was acknowledged before the call is in it. The copy is
+	// complete on the member's disk before the first message, so the store does not wait for whoever reads. InvalidArgument if the recipient is none; FailedPrecondition if the member does
+	// not vote, its data is not to be trusted, or there is no room for the copy; ResourceExhausted while another snapshot is being taken; Unavailable without a quorum, and while the
+	// database is being defragmented.
+	TakeSnapshot(*TakeSnapshotRequest, grpc.ServerStreamingServer[TakeSnapshotResponse]) error
+	mustEmbedUnimplementedSnapshotServiceServer()
+}
+
+// UnimplementedSnapshotServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedSnapshotServiceServer struct{}
+
+func (UnimplementedSnapshotServiceServer) TakeSnapshot(*TakeSnapshotRequest, grpc.ServerStreamingServer[TakeSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method TakeSnapshot not implemented")
+}
+func (UnimplementedSnapshotServiceServer) mustEmbedUnimplementedSnapshotServiceServer() {}
+func (UnimplementedSnapshotServiceServer) testEmbeddedByValue()                         {}
+
+// UnsafeSnapshotServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to SnapshotServiceServer will
+// result in compilation errors.
+type UnsafeSnapshotServiceServer interface {
+	mustEmbedUnimplementedSnapshotServiceServer()
+}
+
+func RegisterSnapshotServiceServer(s grpc.ServiceRegistrar, srv SnapshotServiceServer) {
+	// If the following call panics, it indicates UnimplementedSnapshotServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&SnapshotService_ServiceDesc, srv)
+}
+
+func _SnapshotService_TakeSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TakeSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SnapshotServiceServer).TakeSnapshot(m, &grpc.GenericServerStream[TakeSnapshotRequest, TakeSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_TakeSnapshotServer = grpc.ServerStreamingServer[TakeSnapshotResponse]
+
+// SnapshotService_ServiceDesc is the grpc.ServiceDesc for SnapshotService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var SnapshotService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "reeve.consensus.v1.SnapshotService",
+	HandlerType: (*SnapshotServiceServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "TakeSnapshot",
+			Handler:       _SnapshotService_TakeSnapshot_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "reeve/consensus/v1/consensus.proto",
+}

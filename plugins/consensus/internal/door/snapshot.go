@@ -1,0 +1,63 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// snapshotPart is how much of a snapshot is sent in one message.
+const snapshotPart = 256 << 10
+
+// snapshots serves consensusv1.SnapshotService, to the cluster user only (see mayCall): a snapshot has what all users have stored.
+type snapshots struct {
+	consensusv1.UnimplementedSnapshotServiceServer
+	served Store
+}
+
+// TakeSnapshot implements consensusv1.SnapshotServiceServer.
+func (s *snapshots) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, stream grpc.ServerStreamingServer[consensusv1.TakeSnapshotResponse]) error {
+	taken, err := s.served.Snapshot(stream.Context(), request.GetRecipient())
+	if err != nil {
+		return refused(err)
+	}
+	defer taken.Close()
+	if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Manifest{Manifest: taken.Manifest}}); err != nil {
+		return err
+	}
+	for part := make([]byte, snapshotPart); ; {
+		n, err := io.ReadFull(taken, part)
+		if n > 0 {
+			if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Data{Data: part[:n]}}); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return status.Errorf(codes.Internal, "consensus: read the snapshot that was taken: %v", err)
+		}
+	}
+}
+
+// refused is the status of a snapshot that was not taken.
+func refused(err error) error {
+	code := codes.Internal
+	for reason, its := range map[error]codes.Code{
+		store.ErrRecipient: codes.InvalidArgument, store.ErrUnderway: codes.ResourceExhausted, store.ErrUnfit: codes.FailedPrecondition, store.ErrNotNow: codes.Unavailable,
+		context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded,
+	} {
+		if errors.Is(err, reason) {
+			code = its
+		}
+	}
+	return status.Errorf(code, "consensus: %v", err)
+}

@@ -1,0 +1,309 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/proto/snapshot"
+)
+
+// The reasons why a snapshot is not taken, by errors.Is.
+var (
+	// ErrRecipient says that it cannot be sealed to what was given.
+	ErrRecipient = errors.New("the recipient is not the public half of a recovery key, which begins with age1")
+	// ErrUnderway says that another one is being taken, or read.
+	ErrUnderway = errors.New("another one is being taken")
+	// ErrUnfit says that this member, as it is, takes none.
+	ErrUnfit = errors.New("its member takes none as it is")
+	// ErrNotNow says that it may do so later.
+	ErrNotNow = errors.New("its member takes none at the moment")
+)
+
+const (
+	// copyBound is how long the database may take to be copied. Pages that are freed meanwhile are not used again, so the database grows, and nothing defragments it.
+	copyBound = 5 * time.Minute
+	// marginPart and mostMargin bound what must stay free on the disk beside a snapshot: a part of it. The core keeps a hundredth, 32 MiB at most, and stops who takes that.
+	marginPart = 50
+	mostMargin = int64(256 << 20)
+	// marginEvery is after how many bytes of a snapshot it is looked again whether there is room.
+	marginEvery = 16 << 20
+	// window is how far back the compression looks, which is what it keeps in memory.
+	window = 1 << 20
+)
+
+// Snapshot is a copy of the store at one revision, complete on the member's disk. Reading it asks nothing of the store. It is to be closed.
+type Snapshot struct {
+	// Manifest is the line of its manifest.
+	Manifest []byte
+
+	file  *os.File
+	close func()
+}
+
+// Read reads the payload.
+func (s *Snapshot) Read(into []byte) (int, error) { return s.file.Read(into) }
+
+// Close removes it from the disk. Another one can be taken then.
+func (s *Snapshot) Close() error {
+	defer s.close()
+	return s.file.Close()
+}
+
+// Snapshot takes a snapshot, sealed to the public half of a recovery key; empty: it is not sealed. Everything that was acknowledged before the call is in it. There is one at a
+// time, until it is closed.
+func (s *Store) Snapshot(ctx context.Context, recipient string) (*Snapshot, error) {
+	taken, err := s.takeSnapshot(ctx, recipient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot take a snapshot on node %s: %w", s.plan.NodeID, err)
+	}
+	return taken, nil
+}
+
+func (s *Store) takeSnapshot(ctx context.Context, recipient string) (*Snapshot, error) {
+	to, err := parseRecipient(recipient)
+	if err != nil {
+		return nil, err
+	}
+	if since := time.Now(); !s.snapshot.CompareAndSwap(nil, &since) {
+		if began := s.snapshot.Load(); began != nil {
+			return nil, fmt.Errorf("%w since %s: wait until that is done, or ask another node's curator", ErrUnderway, began.UTC().Format(time.RFC3339))
+		}
+		return nil, fmt.Errorf("%w: try again", ErrUnderway)
+	}
+	end := func() { s.snapshot.Store(nil) }
+	file, err := openSpool(s.directory)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	manifest, err := s.spoolSnapshot(ctx, file, recipient, to)
+	if err != nil {
+		_ = file.Close()
+		end()
+		return nil, err
+	}
+	return &Snapshot{Manifest: manifest, file: file, close: end}, nil
+}
+
+// parseRecipient returns nil for nobody.
+func parseRecipient(text string) (to age.Recipient, err error) {
+	switch {
+	case text == "":
+		return nil, nil
+	case strings.HasPrefix(text, "age1pq1"):
+		to, err = age.ParseHybridRecipient(text)
+	default:
+		to, err = age.ParseX25519Recipient(text)
+	}
+	if err != nil {
+		return nil, ErrRecipient
+	}
+	return to, nil
+}
+
+func spoolPath(directory string) string { return filepath.Join(directory, "snapshot.spool") }
+
+// openSpool opens a file that has no name, so that it goes with the process that fills it, however that ends.
+func openSpool(directory string) (*os.File, error) {
+	path := spoolPath(directory)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make the file that it is written to: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the file that it is written to: %w", err), file.Close())
+	}
+	return file, nil
+}
+
+// removeSpool removes the empty file that a process leaves which is killed between making it and taking its name away.
+func removeSpool(directory string) error {
+	if err := os.Remove(spoolPath(directory)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove what is left of a snapshot: %w", err)
+	}
+	return nil
+}
+
+// spoolSnapshot fills the file, leaves it at its beginning, and returns the line of the manifest.
+func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient string, to age.Recipient) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, copyBound)
+	defer cancel()
+	server := s.etcd.Server
+	switch status, _ := s.status.Get(); {
+	case s.Learner():
+		return nil, fmt.Errorf("%w: it does not vote yet; ask another node's curator, or wait until it does", ErrUnfit)
+	case status.Corrupt:
+		return nil, fmt.Errorf("%w: %s", ErrUnfit, status.Problem())
+	}
+	// A member that is cut off must not give away an old state as the present one. What was acknowledged until now is applied here when this returns.
+	reading, stop := context.WithTimeout(ctx, server.Cfg.ReqTimeout())
+	err := server.LinearizableReadNotify(reading)
+	stop()
+	if err != nil {
+		return nil, fmt.Errorf("%w: the store does not answer within a quorum: %w", ErrNotNow, err)
+	}
+	// Defragmenting would wait for the end of the copy, and everybody for that.
+	if !s.copying.TryLock() {
+		return nil, fmt.Errorf("%w: its database is being defragmented; try again", ErrNotNow)
+	}
+	defer s.copying.Unlock()
+	if err := s.checkMargin(server.Backend().Size()); err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	database := server.Backend().Snapshot()
+	manifest := &snapshot.Manifest{
+		ClusterID: s.plan.ClusterID, NodeID: s.plan.NodeID, MemberID: s.MemberID(), Time: now, ReeveVersion: s.config.Version,
+		Compression: snapshot.Compression, Recipient: recipient, DatabaseSize: database.Size(),
+	}
+	if version := server.StorageVersion(); version != nil {
+		manifest.StorageVersion = version.String()
+	}
+	// This is a transaction of bbolt, and the revision must be that of what it copies.
+	copied, ok := database.(interface{ Bucket([]byte) *bbolt.Bucket })
+	if !ok {
+		return nil, errors.Join(errors.New("etcd's snapshot is none of bbolt"), database.Close())
+	}
+	manifest.Revision, manifest.CompactRevision = revisionsOf(copied)
+	written := &spool{ctx: ctx, file: file, hash: sha256.New(), margin: s.checkMargin}
+	sum, err := pack(written, to, database)
+	if err := errors.Join(err, database.Close()); err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	manifest.DatabaseSHA256 = fmt.Sprintf("%x", sum)
+	manifest.PayloadSize, manifest.PayloadSHA256 = written.size, fmt.Sprintf("%x", written.hash.Sum(nil))
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read what was written: %w", err)
+	}
+	return manifest.Marshal()
+}
+
+// explain says why a copy failed.
+func (s *Store) explain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%w: the copy was not complete within %s: the disk is slow, or has other work; try again", ErrNotNow, copyBound)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w: the node's volume is full: %w; make room on it", ErrUnfit, err)
+	}
+	return err
+}
+
+// pack writes the payload: the database and its hash, as etcd's own snapshots end, compressed and sealed. It returns the hash.
+func pack(to io.Writer, recipient age.Recipient, database io.WriterTo) (sum []byte, err error) {
+	sealed := io.WriteCloser(unsealed{to})
+	if recipient != nil {
+		if sealed, err = age.Encrypt(to, recipient); err != nil {
+			return nil, fmt.Errorf("seal it: %w", err)
+		}
+	}
+	compressed, err := zstd.NewWriter(sealed, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return nil, fmt.Errorf("compress it: %w", err)
+	}
+	hashed := sha256.New()
+	_, err = database.WriteTo(io.MultiWriter(compressed, hashed))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("copy the database: %w", err), compressed.Close())
+	}
+	sum = hashed.Sum(nil)
+	if _, err := compressed.Write(sum); err != nil {
+		return nil, errors.Join(err, compressed.Close())
+	}
+	return sum, errors.Join(compressed.Close(), sealed.Close())
+}
+
+// unsealed is a payload that is not sealed.
+type unsealed struct{ io.Writer }
+
+// Close implements io.Closer.
+func (unsealed) Close() error { return nil }
+
+// spool writes the payload to its file, for as long as somebody waits for it and there is room.
+type spool struct {
+	ctx     context.Context
+	file    io.Writer
+	hash    hash.Hash
+	size    int64
+	checked int64
+	margin  func(more int64) error
+}
+
+// Write implements io.Writer.
+func (s *spool) Write(part []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if s.size-s.checked >= marginEvery {
+		if err := s.margin(marginEvery); err != nil {
+			return 0, err
+		}
+		s.checked = s.size
+	}
+	n, err := s.file.Write(part)
+	_, _ = s.hash.Write(part[:n])
+	s.size += int64(n)
+	return n, err
+}
+
+// checkMargin refuses to write so much more to the disk if that would not leave enough for everybody else.
+func (s *Store) checkMargin(more int64) error {
+	free, all, err := s.freeSpace(s.directory)
+	if err != nil {
+		return fmt.Errorf("look how much room there is: %w", err)
+	}
+	if margin := min(all/marginPart, mostMargin); free < more+margin {
+		return fmt.Errorf("%w: its volume has %s free, and %s are needed: make room on it, or ask another node's curator", ErrUnfit, spell(free), spell(more+margin))
+	}
+	return nil
+}
+
+// freeSpace returns the size of the file system of a directory and what a user may still write there.
+func freeSpace(directory string) (free, all int64, err error) {
+	var found unix.Statfs_t
+	if err := unix.Statfs(directory, &found); err != nil {
+		return 0, 0, err
+	}
+	return int64(found.Bavail) * found.Bsize, int64(found.Blocks) * found.Bsize, nil
+}
+
+// revisionsOf returns the revision of a database and that to which it was compacted. A compaction leaves the newest revision of what is deleted to later ones, so an empty store has
+// only the latter.
+func revisionsOf(database interface{ Bucket([]byte) *bbolt.Bucket }) (revision, compacted int64) {
+	revision = 1
+	if keys := database.Bucket(schema.Key.Name()); keys != nil {
+		last, _ := keys.Cursor().Last()
+		revision = max(revision, mainOf(last))
+	}
+	if meta := database.Bucket(schema.Meta.Name()); meta != nil {
+		compacted = mainOf(meta.Get(schema.FinishedCompactKeyName))
+		revision = max(revision, compacted, mainOf(meta.Get(schema.ScheduledCompactKeyName)))
+	}
+	return revision, compacted
+}
+
+// mainOf returns the main part of a revision as etcd writes it: big-endian, before the sub-revision.
+func mainOf(revision []byte) int64 {
+	if len(revision) < 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(revision))
+}
