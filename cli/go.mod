@@ -7,6 +7,7 @@ replace github.com/reeveproject/reeve/proto => ../proto
 require (
 	filippo.io/age v1.3.2
 	github.com/google/renameio/v2 v2.0.2
+	github.com/klauspost/compress v1.20.1
 	github.com/reeveproject/reeve/proto v0.0.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2

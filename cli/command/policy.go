@@ -64,7 +64,7 @@ var conformancePolicies = map[string]clusterv1.ConformancePolicy{
 // sourceName is what a source of the cluster's half of a volume's key may be called.
 var sourceName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-const demands = "Give isolation=required, isolation=best-effort, conformance=required, conformance=optional, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
+const demands = "Give isolation=required, isolation=best-effort, conformance=required, conformance=optional, recovery-recipient=age1…, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
 
 // parseDemand reads what is demanded, and returns what makes it part of a policy.
 func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
@@ -78,6 +78,11 @@ func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
 		if conformance, ok := conformancePolicies[value]; ok {
 			return func(policy *clusterv1.ClusterPolicy) { policy.Conformance = conformance }, nil
 		}
+	case "recovery-recipient":
+		if err := recovery.CheckRecipient(value, name); err != nil {
+			return nil, err
+		}
+		return func(policy *clusterv1.ClusterPolicy) { policy.RecoveryRecipient = value }, nil
 	case "cuk-sources":
 		if value == "all" {
 			return func(policy *clusterv1.ClusterPolicy) { policy.CukSources = nil }, nil
@@ -112,11 +117,15 @@ With conformance=optional, the default, reports are shown only.
 
 cuk-sources says from where a locked node may get the cluster's half of the key of its volume: recovery, which is always among them (the owner's recovery
 key), cluster (a curator, after the node has proved its join key), tpm (the node's own TPM), or all, the default. With cuk-sources=recovery no node opens
-its volume by itself after a restart.`,
+its volume by itself after a restart.
+
+recovery-recipient is the public half of the owner's recovery key, to which snapshots of the store are sealed (` + "`reeve store snapshot`" + `). Those that were taken
+before stay sealed to the former one.`,
 		Example: `  reeve policy set isolation=required
   reeve policy set isolation=best-effort --dry-run
   reeve policy set conformance=required
-  reeve policy set cuk-sources=recovery`,
+  reeve policy set cuk-sources=recovery
+  reeve policy set recovery-recipient=age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			demand, err := parseDemand(given[0])
 			if err != nil {

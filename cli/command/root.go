@@ -123,7 +123,7 @@ Exit codes:
 	complete(root, "context", c.contextNames)
 	_ = root.MarkPersistentFlagDirname("dir")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if given := cmd.Flags().Args(); cmd.HasSubCommands() && len(given) > 0 {
+		if given := cmd.Flags().Args(); cmd.HasSubCommands() && len(given) > 0 && !takesArguments(cmd) {
 			return showHelp(cmd, given) // the flag is one of a command that does not exist
 		}
 		return fault.New(fault.Usage, err.Error(), "See `"+cmd.CommandPath()+" --help`.")
@@ -174,6 +174,9 @@ func (c *commands) finish(cmd *cobra.Command) {
 		completeArguments(cmd, completers...)
 	}
 }
+
+// takesArguments reports whether a command that holds others does something by itself, too.
+func takesArguments(cmd *cobra.Command) bool { return strings.Contains(cmd.Use, " ") }
 
 // group is a command that only holds others.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {

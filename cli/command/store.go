@@ -12,7 +12,7 @@ import (
 )
 
 func (c *commands) store() *cobra.Command {
-	return group("store", "The consensus store", c.storeStatus(), c.storeRecover())
+	return group("store", "The consensus store", c.storeStatus(), c.storeRecover(), c.storeSnapshot())
 }
 
 func (c *commands) storeStatus() *cobra.Command {

@@ -62,6 +62,11 @@ func (p Policy) table(w io.Writer, _ time.Time) {
 		text = "required: a plugin that has no report of the conformance suite which says that it conforms is not added, approved or run."
 	}
 	row(w, "Conformance", text)
+	recipient := "none: snapshots of the store cannot be sealed (`reeve policy set recovery-recipient=age1…`)."
+	if p.GetRecoveryRecipient() != "" {
+		recipient = p.GetRecoveryRecipient() + ": snapshots of the store are sealed to this recovery key."
+	}
+	row(w, "Recovery recipient", recipient)
 	for _, node := range p.Nodes {
 		_, _ = fmt.Fprintf(w, "Node %s cannot enforce %s.\n", Clean(node.NodeID), Clean(strings.Join(node.Missing, ", ")))
 	}

@@ -15,6 +15,7 @@ import (
 	kubernetesv1 "github.com/reeveproject/reeve/proto/reeve/kubernetes/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
 var sampleNow = time.Date(2026, 1, 2, 3, 6, 5, 0, time.UTC)
@@ -54,6 +55,9 @@ func samples() map[string]output.Document {
 				Weaknesses: []string{"The node's secrets are protected by the permissions of a file only."}, Recoverable: true,
 			},
 		},
+		"snapshot":              sampleSnapshot("age1x", "", ""),
+		"snapshot-inspected":    sampleSnapshot("age1x", "context prod", "file"),
+		"snapshot-opened":       sampleSnapshot("", "", "database"),
 		"node-unlocked":         output.NodeUnlocked{NodeID: sampleNode, Recipient: "age1x", Notes: []string{"The TPM does not give the secrets back: run `reeve node reseal`."}},
 		"node-unlocked-dry":     output.NodeUnlocked{NodeID: sampleNode, DryRun: true, Recipient: "age1x", Notes: []string{}},
 		"node-unlocked-already": output.NodeUnlocked{NodeID: sampleNode, WasOpen: true, Notes: []string{}},
@@ -371,6 +375,16 @@ func sampleEvents() []*nodev1.Event {
 		{
 			Sequence: 2, Time: stamp(30 * time.Second), Severity: nodev1.Severity_SEVERITY_ERROR, Type: "RoleFailed", Role: "hostsfile", InstanceId: sampleNode + "/hostsfile/12",
 			Message: "role hostsfile is Failed", Details: map[string]string{"exit_code": "3"},
+		},
+	}
+}
+
+func sampleSnapshot(recipient, knownAs, checked string) output.Snapshot {
+	return output.Snapshot{
+		File: "/backup/reeve.snapshot", Size: 1 << 20, Format: snapshot.Format, SignedBy: "sha256:0011", KnownAs: knownAs, Checked: checked,
+		Manifest: snapshot.Manifest{
+			ClusterID: "5f0c", NodeID: sampleNode, MemberID: "8e9e05c52164694d", Time: *at(time.Hour), Revision: 4711, CompactRevision: 4000, ReeveVersion: "0.1.0", StorageVersion: "3.7.0",
+			Compression: snapshot.Compression, Recipient: recipient, DatabaseSize: 5 << 20, DatabaseSHA256: "aa11", PayloadSize: 1 << 20, PayloadSHA256: "bb22",
 		},
 	}
 }

@@ -81,6 +81,24 @@ func (k *Key) Open(file File, node, key string) ([]byte, error) {
 	return content[:n], nil
 }
 
+// WrongKeyError says that something is sealed to another recovery key.
+type WrongKeyError struct {
+	// Recipient is the public half of the key that was tried.
+	Recipient string
+}
+
+func (e *WrongKeyError) Error() string { return "it is not sealed to " + e.Recipient }
+
+// Decrypt returns what is in a stream that is sealed by age. The error is a *WrongKeyError if it is not sealed to this key.
+func (k *Key) Decrypt(sealed io.Reader) (io.Reader, error) {
+	plain, err := age.Decrypt(sealed, k.identity)
+	var wrong *age.NoIdentityMatchError
+	if errors.As(err, &wrong) {
+		return nil, &WrongKeyError{Recipient: k.Recipient}
+	}
+	return plain, err
+}
+
 // readAll reads a stream up to its end into a buffer. A stream of age that was cut off ends with io.ErrUnexpectedEOF, which io.ReadFull does not tell from
 // one that is shorter than the buffer.
 func readAll(from io.Reader, into []byte) (n int, err error) {

@@ -18,11 +18,6 @@ func CreateOnly(path string, content []byte, mode fs.FileMode) (made bool, err e
 	if _, err := os.Lstat(path); err == nil {
 		return false, nil
 	}
-	directory, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = directory.Close() }()
 	// A draft beside it that gets the name once it is complete: whoever comes second finds the first one.
 	draft, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -33,10 +28,20 @@ func CreateOnly(path string, content []byte, mode fs.FileMode) (made bool, err e
 	if err = errors.Join(err, draft.Chmod(mode), draft.Sync(), draft.Close()); err != nil {
 		return false, err
 	}
-	err = unix.Renameat2(unix.AT_FDCWD, draft.Name(), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	return RenameOnly(draft.Name(), path)
+}
+
+// RenameOnly gives a draft in the same directory its name, and reports that it did, or leaves a file of that name as it is. The draft may stay too.
+func RenameOnly(draft, path string) (made bool, err error) {
+	directory, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = directory.Close() }()
+	err = unix.Renameat2(unix.AT_FDCWD, draft, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
 		// The file system cannot do that. A link does not replace a file either.
-		err = os.Link(draft.Name(), path)
+		err = os.Link(draft, path)
 	}
 	switch {
 	case err == nil:

@@ -316,7 +316,7 @@ func connected(ctx context.Context, conn *grpc.ClientConn) bool {
 // findCurators returns where the cluster API is served and the CA by which to know it, without a context.
 func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x509.Certificate, err error) {
 	if t.local == nil {
-		ca, err = readCA(t.way.caFile)
+		ca, err = ReadCA(t.way.caFile)
 		return []string{t.way.address}, ca, err
 	}
 	status, err := t.LocalStatus(ctx)
@@ -367,7 +367,7 @@ func (t *Target) CA(ctx context.Context) ([]*x509.Certificate, error) {
 	case t.way.context != nil:
 		return t.way.context.CACertificates()
 	case t.local == nil:
-		return readCA(t.way.caFile)
+		return ReadCA(t.way.caFile)
 	}
 	status, err := t.LocalStatus(ctx)
 	if err != nil {

@@ -107,8 +107,8 @@ func (t *trust) verify(state tls.ConnectionState, who, name string) ([]*url.URL,
 	return leaf.URIs, identity.ExplainCA(err, state.PeerCertificates, t.domain, t.back)
 }
 
-// readCA reads a file with the certificates of the cluster CA.
-func readCA(file string) ([]*x509.Certificate, error) {
+// ReadCA reads a file with the certificates of the cluster CA.
+func ReadCA(file string) ([]*x509.Certificate, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fault.File(err, "cannot read the CA's certificates", "Give the file with --ca.")

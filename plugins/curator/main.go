@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 	"github.com/reeveproject/reeve/sdk/consensus"
 	"github.com/reeveproject/reeve/sdk/role"
@@ -80,6 +81,7 @@ func run(ctx context.Context, host *role.Host, config server.Config) error {
 	}
 	defer client.Close()
 	config.Client, config.Leases, config.ClusterUser = client.Client, client.LeaseClient(), consensusUser
+	config.Snapshots = consensusv1.NewSnapshotServiceClient(client.Connection())
 	config.Host, config.NodeID, config.Role = host, host.NodeID(), host.Role()
 	config.Configuration, config.Log = parsed, host.Logger()
 	return server.Run(ctx, config)

@@ -38,10 +38,10 @@ type Manifest struct {
 	CompactRevision int64 `json:"compact_revision"`
 	// ReeveVersion is the version of the role that took it, StorageVersion that of etcd's storage; empty: etcd did not say.
 	ReeveVersion   string `json:"reeve_version"`
-	StorageVersion string `json:"storage_version,omitempty"`
+	StorageVersion string `json:"storage_version"`
 	// Compression is Compression. Recipient is the public half of the recovery key that opens the payload (age); empty: it is not sealed.
 	Compression string `json:"compression"`
-	Recipient   string `json:"recipient,omitempty"`
+	Recipient   string `json:"recipient"`
 	// DatabaseSize and DatabaseSHA256 are of what is in the payload, PayloadSize and PayloadSHA256 of the payload as it is in the file.
 	DatabaseSize   int64  `json:"database_size"`
 	DatabaseSHA256 string `json:"database_sha256"`

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
+	"google.golang.org/grpc"
 )
 
 // Client is etcd's client for a part of the store. Its KV, Watcher and Lease hide the prefix of the keys, so it works with everything that takes a
@@ -66,6 +67,9 @@ func (c *Client) Socket() string { return c.socket }
 
 // Prefix is the prefix of the client's keys in the store. It ends with a slash.
 func (c *Client) Prefix() string { return c.prefix }
+
+// Connection is the connection to the store, for a service that the store offers beside etcd's. It ends with the client.
+func (c *Client) Connection() grpc.ClientConnInterface { return c.raw.ActiveConnection() }
 
 // LeaseClient returns etcd's own lease API on the client's connection. It is for a role that renews very many leases: KeepAliveOnce of Client makes a
 // stream for each, and KeepAlive a goroutine. Leases have no prefix.

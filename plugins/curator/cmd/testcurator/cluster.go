@@ -39,8 +39,9 @@ type Cluster struct {
 	raw, client *clientv3.Client
 	records     *store.Store
 	bootstrap   *bootstrap.Service
-	nodeID      string
-	hidden      string // the key of the CA, while it is hidden
+	// clusterID and nodeID are the cluster's and the first node's.
+	clusterID, nodeID string
+	hidden            string // the key of the CA, while it is hidden
 	// clock is the time of the cluster, in nanoseconds since 1970. It stands still.
 	clock atomic.Int64
 
@@ -97,6 +98,7 @@ func (c *Cluster) Start(request StartRequest, response *StartResponse) error {
 		return err
 	}
 	c.clock.Store(request.Clock)
+	c.clusterID = asked.GetClusterId()
 	c.nodeID = identity.NodeID(asked.GetNodePublicKey())
 	at := new(host)
 	var ctx context.Context
@@ -107,6 +109,7 @@ func (c *Cluster) Start(request StartRequest, response *StartResponse) error {
 			Configuration: configuration.Configuration{Listen: "127.0.0.1:0"}, Log: hclog.NewNullLogger(), Now: c.now, HeartbeatTTL: heartbeatTTL, AnswerWithin: patience,
 			// The audit log has every call, however many a test makes.
 			ProvenBurst: 1 << 20,
+			Snapshots:   snapshots{c},
 		})
 	})
 	c.running.Go(func() { obey(ctx, c.client) })

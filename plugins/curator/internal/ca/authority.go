@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
 const (
@@ -169,6 +170,11 @@ func (a *Authority) IssueSession(session identity.Session, key ed25519.PublicKey
 		return nil, err
 	}
 	return [][]byte{leaf.Raw}, nil
+}
+
+// SignSnapshot signs the manifest of a snapshot of the store, and returns the header of its file.
+func (a *Authority) SignSnapshot(manifest []byte) (*snapshot.Header, error) {
+	return snapshot.Sign(manifest, a.certificate.Raw, a.key)
 }
 
 func (a *Authority) issueSVID(id *url.URL, subject pkix.Name, names []string, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {

@@ -36,11 +36,15 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 				before.GetGeneration(), expected)
 		}
 		sources := rules.CUKSources(wanted.GetCukSources())
-		if before.GetIsolation() == wanted.GetIsolation() && slices.Equal(before.GetCukSources(), sources) && rules.ReportsRequired(before) == rules.ReportsRequired(wanted) {
+		// Who does not name a recovery key means no other one: without it no snapshot can be sealed.
+		recipient := cmp.Or(wanted.GetRecoveryRecipient(), before.GetRecoveryRecipient())
+		if before.GetIsolation() == wanted.GetIsolation() && slices.Equal(before.GetCukSources(), sources) && rules.ReportsRequired(before) == rules.ReportsRequired(wanted) &&
+			before.GetRecoveryRecipient() == recipient {
 			return nil, nil
 		}
 		change := &store.Change{Policy: &clusterv1.ClusterPolicy{
-			Isolation: wanted.GetIsolation(), CukSources: sources, Conformance: wanted.GetConformance(), Generation: before.GetGeneration() + 1,
+			Isolation: wanted.GetIsolation(), CukSources: sources, Conformance: wanted.GetConformance(), RecoveryRecipient: recipient,
+			Generation: before.GetGeneration() + 1,
 		}}
 		return change, proven(state, state.With(change))
 	})
@@ -50,6 +54,6 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 	policy := state.Demands()
 	isolation := strings.ToLower(strings.TrimPrefix(policy.GetIsolation().String(), "ISOLATION_POLICY_"))
 	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "cuk_sources", cmp.Or(strings.Join(policy.GetCukSources(), ","), "all"),
-		"reports_required", rules.ReportsRequired(policy), "generation", policy.GetGeneration())
+		"reports_required", rules.ReportsRequired(policy), "recovery_recipient", policy.GetRecoveryRecipient(), "generation", policy.GetGeneration())
 	return &clusterv1.SetPolicyResponse{Policy: policy}, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	Snapshots *event.Value[*cache.Snapshot]
 	Log       hclog.Logger
 	Now       func() time.Time
+	// StoreSnapshots takes snapshots of the store; nil: nobody does.
+	StoreSnapshots consensusv1.SnapshotServiceClient
 	// LoggedIn is told of every session certificate that is issued.
 	LoggedIn func(role clusterv1.OperatorRole)
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"filippo.io/age"
+
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -28,6 +30,9 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 	default:
 		problems.add(field+".conformance", "reports of the conformance suite are optional or required")
 	}
+	if recipient := policy.GetRecoveryRecipient(); recipient != "" && !isRecipient(recipient) {
+		problems.add(field+".recovery_recipient", "%s is not the public half of a recovery key, which begins with age1", quote(recipient))
+	}
 	// Nobody can mean more than there are, and the answer to what is too long is to be short.
 	if named := len(policy.GetCukSources()); named > len(cukSources) {
 		problems.add(field+".cuk_sources", "it names %d sources, and there are %d: %s", named, len(cukSources), strings.Join(cukSources, ", "))
@@ -39,6 +44,17 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 		}
 	}
 	return problems
+}
+
+// isRecipient reports whether a text is the public half of a recovery key.
+func isRecipient(text string) bool {
+	var err error
+	if strings.HasPrefix(text, "age1pq1") {
+		_, err = age.ParseHybridRecipient(text)
+	} else {
+		_, err = age.ParseX25519Recipient(text)
+	}
+	return err == nil
 }
 
 // CUKSources is what a policy says that allows these sources of the CUK: sorted, each once, and with the one that is always allowed. None: all are.

@@ -22,6 +22,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/steward"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	ClusterUser string
 	// Leases is that of store.Config.
 	Leases pb.LeaseClient
+	// Snapshots takes snapshots of the store; nil: nobody does.
+	Snapshots consensusv1.SnapshotServiceClient
 	// Bootstrap is given the store for as long as Run runs.
 	Bootstrap     *bootstrap.Service
 	Host          Host

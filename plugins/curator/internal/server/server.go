@@ -125,6 +125,7 @@ func newServer(
 	}))
 	clusterv1.RegisterManagementServiceServer(server, management.NewService(management.Config{
 		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now, LoggedIn: config.Metrics.LoggedIn,
+		StoreSnapshots: config.Snapshots,
 	}))
 	clusterv1.RegisterEnrolmentServiceServer(server, enrolment.NewService(enrolment.Config{
 		Store: records, Snapshots: snapshots, News: news, Starts: starts, Log: config.Log.Named("enrolment"), Now: config.Now, ClusterUser: config.ClusterUser,

@@ -207,10 +207,12 @@ type BootstrapRequest struct {
 	// The genesis catalog. Generations and times are set by the curator.
 	Plugins []*PluginRecord `protobuf:"bytes,6,rep,name=plugins,proto3" json:"plugins,omitempty"`
 	// Signed reports of the conformance suite on the executables of the genesis catalog, and the Ed25519 public key that signed all of them.
-	Reports       [][]byte `protobuf:"bytes,7,rep,name=reports,proto3" json:"reports,omitempty"`
-	ReportsKey    []byte   `protobuf:"bytes,8,opt,name=reports_key,json=reportsKey,proto3" json:"reports_key,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reports    [][]byte `protobuf:"bytes,7,rep,name=reports,proto3" json:"reports,omitempty"`
+	ReportsKey []byte   `protobuf:"bytes,8,opt,name=reports_key,json=reportsKey,proto3" json:"reports_key,omitempty"`
+	// The public half of the owner's recovery key (age); empty: there is none. It becomes the policy's.
+	RecoveryRecipient string `protobuf:"bytes,9,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *BootstrapRequest) Reset() {
@@ -297,6 +299,13 @@ func (x *BootstrapRequest) GetReportsKey() []byte {
 		return x.ReportsKey
 	}
 	return nil
+}
+
+func (x *BootstrapRequest) GetRecoveryRecipient() string {
+	if x != nil {
+		return x.RecoveryRecipient
+	}
+	return ""
 }
 
 type BootstrapResponse struct {
@@ -4756,6 +4765,168 @@ func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
 	return nil
 }
 
+type StreamSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamSnapshotRequest) Reset() {
+	*x = StreamSnapshotRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamSnapshotRequest) ProtoMessage() {}
+
+func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
+}
+
+type StreamSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the file.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamSnapshotResponse) Reset() {
+	*x = StreamSnapshotResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamSnapshotResponse) ProtoMessage() {}
+
+func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *StreamSnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type StreamUnencryptedSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamUnencryptedSnapshotRequest) Reset() {
+	*x = StreamUnencryptedSnapshotRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamUnencryptedSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamUnencryptedSnapshotRequest) ProtoMessage() {}
+
+func (x *StreamUnencryptedSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamUnencryptedSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*StreamUnencryptedSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
+}
+
+type StreamUnencryptedSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the file.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamUnencryptedSnapshotResponse) Reset() {
+	*x = StreamUnencryptedSnapshotResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamUnencryptedSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamUnencryptedSnapshotResponse) ProtoMessage() {}
+
+func (x *StreamUnencryptedSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamUnencryptedSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*StreamUnencryptedSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *StreamUnencryptedSnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type ListPluginsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4764,7 +4935,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4776,7 +4947,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4789,7 +4960,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 type ListPluginsResponse struct {
@@ -4802,7 +4973,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +4985,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +4998,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -4851,7 +5022,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +5034,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4876,7 +5047,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -4914,7 +5085,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4926,7 +5097,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4939,7 +5110,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -4984,7 +5155,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4996,7 +5167,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5009,7 +5180,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -5049,7 +5220,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5061,7 +5232,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5074,7 +5245,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -5092,7 +5263,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5104,7 +5275,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5117,7 +5288,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 type ListOperatorsResponse struct {
@@ -5132,7 +5303,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5144,7 +5315,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5157,7 +5328,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -5185,7 +5356,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5197,7 +5368,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5210,7 +5381,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -5241,7 +5412,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5253,7 +5424,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5266,7 +5437,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -5302,7 +5473,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5314,7 +5485,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5327,7 +5498,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -5356,7 +5527,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5368,7 +5539,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5381,7 +5552,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -5429,7 +5600,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5441,7 +5612,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5454,7 +5625,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -5538,7 +5709,7 @@ var File_reeve_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/cluster.proto\x12\x10reeve.cluster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xb3\x03\n" +
+	"\x1ereeve/cluster/v1/cluster.proto\x12\x10reeve.cluster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xe2\x03\n" +
 	"\x10BootstrapRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12&\n" +
@@ -5549,7 +5720,8 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aplugins\x18\x06 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins\x12\x18\n" +
 	"\areports\x18\a \x03(\fR\areports\x12\x1f\n" +
 	"\vreports_key\x18\b \x01(\fR\n" +
-	"reportsKey\x1a9\n" +
+	"reportsKey\x12-\n" +
+	"\x12recovery_recipient\x18\t \x01(\tR\x11recoveryRecipient\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
@@ -5842,7 +6014,13 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\x01 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\x12\x1d\n" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"L\n" +
 	"\x11SetPolicyResponse\x127\n" +
-	"\x06policy\x18\x01 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\"\x14\n" +
+	"\x06policy\x18\x01 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\"\x17\n" +
+	"\x15StreamSnapshotRequest\",\n" +
+	"\x16StreamSnapshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\"\n" +
+	" StreamUnencryptedSnapshotRequest\"7\n" +
+	"!StreamUnencryptedSnapshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
 	"\x12ListPluginsRequest\"O\n" +
 	"\x13ListPluginsResponse\x128\n" +
 	"\aplugins\x18\x01 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins\"\x8d\x01\n" +
@@ -5944,7 +6122,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06Commit\x12\x1f.reeve.cluster.v1.CommitRequest\x1a .reeve.cluster.v1.CommitResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\a\x18\x01\x12P\n" +
 	"\x04Join\x12\x1d.reeve.cluster.v1.JoinRequest\x1a\x1e.reeve.cluster.v1.JoinResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\a\x18\x012\xf6\x19\n" +
+	"\x01\a\x18\x012\xfd\x1b\n" +
 	"\x11ManagementService\x12h\n" +
 	"\fCreateTicket\x12%.reeve.cluster.v1.CreateTicketRequest\x1a&.reeve.cluster.v1.CreateTicketResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x03\x18\x01\x12g\n" +
@@ -6015,7 +6193,12 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\rListOperators\x12&.reeve.cluster.v1.ListOperatorsRequest\x1a'.reeve.cluster.v1.ListOperatorsResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01\x12n\n" +
 	"\x0eRevokeOperator\x12'.reeve.cluster.v1.RevokeOperatorRequest\x1a(.reeve.cluster.v1.RevokeOperatorResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\x03\x18\x01\x12a\n" +
+	"\x01\x03\x18\x01\x12q\n" +
+	"\x0eStreamSnapshot\x12'.reeve.cluster.v1.StreamSnapshotRequest\x1a(.reeve.cluster.v1.StreamSnapshotResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x010\x01\x12\x91\x01\n" +
+	"\x19StreamUnencryptedSnapshot\x122.reeve.cluster.v1.StreamUnencryptedSnapshotRequest\x1a3.reeve.cluster.v1.StreamUnencryptedSnapshotResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x010\x01\x12a\n" +
 	"\tListAudit\x12\".reeve.cluster.v1.ListAuditRequest\x1a#.reeve.cluster.v1.ListAuditResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01B@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
 
@@ -6032,206 +6215,210 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
-	(CertificateKind)(0),             // 0: reeve.cluster.v1.CertificateKind
-	(CAPhase)(0),                     // 1: reeve.cluster.v1.CAPhase
-	(CAStep)(0),                      // 2: reeve.cluster.v1.CAStep
-	(*BootstrapRequest)(nil),         // 3: reeve.cluster.v1.BootstrapRequest
-	(*BootstrapResponse)(nil),        // 4: reeve.cluster.v1.BootstrapResponse
-	(*ReplaceOwnerRequest)(nil),      // 5: reeve.cluster.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),     // 6: reeve.cluster.v1.ReplaceOwnerResponse
-	(*RegisterRequest)(nil),          // 7: reeve.cluster.v1.RegisterRequest
-	(*RegisterResponse)(nil),         // 8: reeve.cluster.v1.RegisterResponse
-	(*AwaitRequest)(nil),             // 9: reeve.cluster.v1.AwaitRequest
-	(*AwaitResponse)(nil),            // 10: reeve.cluster.v1.AwaitResponse
-	(*CommitRequest)(nil),            // 11: reeve.cluster.v1.CommitRequest
-	(*CommitResponse)(nil),           // 12: reeve.cluster.v1.CommitResponse
-	(*JoinRequest)(nil),              // 13: reeve.cluster.v1.JoinRequest
-	(*JoinResponse)(nil),             // 14: reeve.cluster.v1.JoinResponse
-	(*WatchRequest)(nil),             // 15: reeve.cluster.v1.WatchRequest
-	(*WatchResponse)(nil),            // 16: reeve.cluster.v1.WatchResponse
-	(*DirectoryDifference)(nil),      // 17: reeve.cluster.v1.DirectoryDifference
-	(*ReportStatusRequest)(nil),      // 18: reeve.cluster.v1.ReportStatusRequest
-	(*ReportStatusResponse)(nil),     // 19: reeve.cluster.v1.ReportStatusResponse
-	(*HeartbeatRequest)(nil),         // 20: reeve.cluster.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),        // 21: reeve.cluster.v1.HeartbeatResponse
-	(*KeepAliveRequest)(nil),         // 22: reeve.cluster.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),        // 23: reeve.cluster.v1.KeepAliveResponse
-	(*IssueSVIDRequest)(nil),         // 24: reeve.cluster.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),        // 25: reeve.cluster.v1.IssueSVIDResponse
-	(*IncarnationRefused)(nil),       // 26: reeve.cluster.v1.IncarnationRefused
-	(*NodeRemoved)(nil),              // 27: reeve.cluster.v1.NodeRemoved
-	(*IssueRoleSVIDRequest)(nil),     // 28: reeve.cluster.v1.IssueRoleSVIDRequest
-	(*IssueRoleSVIDResponse)(nil),    // 29: reeve.cluster.v1.IssueRoleSVIDResponse
-	(*CreateTicketRequest)(nil),      // 30: reeve.cluster.v1.CreateTicketRequest
-	(*CreateTicketResponse)(nil),     // 31: reeve.cluster.v1.CreateTicketResponse
-	(*ListTicketsRequest)(nil),       // 32: reeve.cluster.v1.ListTicketsRequest
-	(*ListTicketsResponse)(nil),      // 33: reeve.cluster.v1.ListTicketsResponse
-	(*RevokeTicketRequest)(nil),      // 34: reeve.cluster.v1.RevokeTicketRequest
-	(*RevokeTicketResponse)(nil),     // 35: reeve.cluster.v1.RevokeTicketResponse
-	(*ApproveNodeRequest)(nil),       // 36: reeve.cluster.v1.ApproveNodeRequest
-	(*ApproveNodeResponse)(nil),      // 37: reeve.cluster.v1.ApproveNodeResponse
-	(*AcceptNodeRequest)(nil),        // 38: reeve.cluster.v1.AcceptNodeRequest
-	(*AcceptNodeResponse)(nil),       // 39: reeve.cluster.v1.AcceptNodeResponse
-	(*SetLabelsRequest)(nil),         // 40: reeve.cluster.v1.SetLabelsRequest
-	(*SetLabelsResponse)(nil),        // 41: reeve.cluster.v1.SetLabelsResponse
-	(*DrainNodeRequest)(nil),         // 42: reeve.cluster.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 43: reeve.cluster.v1.DrainNodeResponse
-	(*DecommissionNodeRequest)(nil),  // 44: reeve.cluster.v1.DecommissionNodeRequest
-	(*DecommissionNodeResponse)(nil), // 45: reeve.cluster.v1.DecommissionNodeResponse
-	(*DeleteNodeRequest)(nil),        // 46: reeve.cluster.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),       // 47: reeve.cluster.v1.DeleteNodeResponse
-	(*ListCertificatesRequest)(nil),  // 48: reeve.cluster.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil), // 49: reeve.cluster.v1.ListCertificatesResponse
-	(*Certificate)(nil),              // 50: reeve.cluster.v1.Certificate
-	(*RotateCARequest)(nil),          // 51: reeve.cluster.v1.RotateCARequest
-	(*RotateCAResponse)(nil),         // 52: reeve.cluster.v1.RotateCAResponse
-	(*GetClusterInfoRequest)(nil),    // 53: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil),   // 54: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),         // 55: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),        // 56: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),           // 57: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),          // 58: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),         // 59: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),        // 60: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),           // 61: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),          // 62: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),        // 63: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),       // 64: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),          // 65: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),         // 66: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),         // 67: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),        // 68: reeve.cluster.v1.AddPluginResponse
-	(*ApprovePluginRequest)(nil),     // 69: reeve.cluster.v1.ApprovePluginRequest
-	(*ApprovePluginResponse)(nil),    // 70: reeve.cluster.v1.ApprovePluginResponse
-	(*SetGrantsRequest)(nil),         // 71: reeve.cluster.v1.SetGrantsRequest
-	(*SetGrantsResponse)(nil),        // 72: reeve.cluster.v1.SetGrantsResponse
-	(*RemovePluginRequest)(nil),      // 73: reeve.cluster.v1.RemovePluginRequest
-	(*RemovePluginResponse)(nil),     // 74: reeve.cluster.v1.RemovePluginResponse
-	(*AddPluginReportRequest)(nil),   // 75: reeve.cluster.v1.AddPluginReportRequest
-	(*AddPluginReportResponse)(nil),  // 76: reeve.cluster.v1.AddPluginReportResponse
-	(*GetPluginReportRequest)(nil),   // 77: reeve.cluster.v1.GetPluginReportRequest
-	(*GetPluginReportResponse)(nil),  // 78: reeve.cluster.v1.GetPluginReportResponse
-	(*GetPolicyRequest)(nil),         // 79: reeve.cluster.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),        // 80: reeve.cluster.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),         // 81: reeve.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),        // 82: reeve.cluster.v1.SetPolicyResponse
-	(*ListPluginsRequest)(nil),       // 83: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),      // 84: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),             // 85: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),            // 86: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),       // 87: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),      // 88: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),     // 89: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),    // 90: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),    // 91: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil),   // 92: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),         // 93: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 94: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),               // 95: reeve.cluster.v1.AuditEntry
-	nil,                              // 96: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                              // 97: reeve.cluster.v1.RegisterRequest.LabelsEntry
-	nil,                              // 98: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	nil,                              // 99: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	nil,                              // 100: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	nil,                              // 101: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                              // 102: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                              // 103: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),           // 104: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),             // 105: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),               // 106: reeve.cluster.v1.NodeRecord
-	(NodeState)(0),                   // 107: reeve.cluster.v1.NodeState
-	(*Incarnation)(nil),              // 108: reeve.cluster.v1.Incarnation
-	(*ClusterPolicy)(nil),            // 109: reeve.cluster.v1.ClusterPolicy
-	(*v1.Directory)(nil),             // 110: reeve.host.v1.Directory
-	(*Operator)(nil),                 // 111: reeve.cluster.v1.Operator
-	(*v1.DirectoryNode)(nil),         // 112: reeve.host.v1.DirectoryNode
-	(*NodeStatus)(nil),               // 113: reeve.cluster.v1.NodeStatus
-	(*Ticket)(nil),                   // 114: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),               // 115: reeve.cluster.v1.TicketText
-	(*Node)(nil),                     // 116: reeve.cluster.v1.Node
-	(*timestamppb.Timestamp)(nil),    // 117: google.protobuf.Timestamp
-	(*v11.Manifest)(nil),             // 118: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),               // 119: reeve.cluster.v1.RoleGrants
-	(OperatorRole)(0),                // 120: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                      // 121: reeve.cluster.v1.Caller
+	(CertificateKind)(0),                      // 0: reeve.cluster.v1.CertificateKind
+	(CAPhase)(0),                              // 1: reeve.cluster.v1.CAPhase
+	(CAStep)(0),                               // 2: reeve.cluster.v1.CAStep
+	(*BootstrapRequest)(nil),                  // 3: reeve.cluster.v1.BootstrapRequest
+	(*BootstrapResponse)(nil),                 // 4: reeve.cluster.v1.BootstrapResponse
+	(*ReplaceOwnerRequest)(nil),               // 5: reeve.cluster.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),              // 6: reeve.cluster.v1.ReplaceOwnerResponse
+	(*RegisterRequest)(nil),                   // 7: reeve.cluster.v1.RegisterRequest
+	(*RegisterResponse)(nil),                  // 8: reeve.cluster.v1.RegisterResponse
+	(*AwaitRequest)(nil),                      // 9: reeve.cluster.v1.AwaitRequest
+	(*AwaitResponse)(nil),                     // 10: reeve.cluster.v1.AwaitResponse
+	(*CommitRequest)(nil),                     // 11: reeve.cluster.v1.CommitRequest
+	(*CommitResponse)(nil),                    // 12: reeve.cluster.v1.CommitResponse
+	(*JoinRequest)(nil),                       // 13: reeve.cluster.v1.JoinRequest
+	(*JoinResponse)(nil),                      // 14: reeve.cluster.v1.JoinResponse
+	(*WatchRequest)(nil),                      // 15: reeve.cluster.v1.WatchRequest
+	(*WatchResponse)(nil),                     // 16: reeve.cluster.v1.WatchResponse
+	(*DirectoryDifference)(nil),               // 17: reeve.cluster.v1.DirectoryDifference
+	(*ReportStatusRequest)(nil),               // 18: reeve.cluster.v1.ReportStatusRequest
+	(*ReportStatusResponse)(nil),              // 19: reeve.cluster.v1.ReportStatusResponse
+	(*HeartbeatRequest)(nil),                  // 20: reeve.cluster.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),                 // 21: reeve.cluster.v1.HeartbeatResponse
+	(*KeepAliveRequest)(nil),                  // 22: reeve.cluster.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),                 // 23: reeve.cluster.v1.KeepAliveResponse
+	(*IssueSVIDRequest)(nil),                  // 24: reeve.cluster.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),                 // 25: reeve.cluster.v1.IssueSVIDResponse
+	(*IncarnationRefused)(nil),                // 26: reeve.cluster.v1.IncarnationRefused
+	(*NodeRemoved)(nil),                       // 27: reeve.cluster.v1.NodeRemoved
+	(*IssueRoleSVIDRequest)(nil),              // 28: reeve.cluster.v1.IssueRoleSVIDRequest
+	(*IssueRoleSVIDResponse)(nil),             // 29: reeve.cluster.v1.IssueRoleSVIDResponse
+	(*CreateTicketRequest)(nil),               // 30: reeve.cluster.v1.CreateTicketRequest
+	(*CreateTicketResponse)(nil),              // 31: reeve.cluster.v1.CreateTicketResponse
+	(*ListTicketsRequest)(nil),                // 32: reeve.cluster.v1.ListTicketsRequest
+	(*ListTicketsResponse)(nil),               // 33: reeve.cluster.v1.ListTicketsResponse
+	(*RevokeTicketRequest)(nil),               // 34: reeve.cluster.v1.RevokeTicketRequest
+	(*RevokeTicketResponse)(nil),              // 35: reeve.cluster.v1.RevokeTicketResponse
+	(*ApproveNodeRequest)(nil),                // 36: reeve.cluster.v1.ApproveNodeRequest
+	(*ApproveNodeResponse)(nil),               // 37: reeve.cluster.v1.ApproveNodeResponse
+	(*AcceptNodeRequest)(nil),                 // 38: reeve.cluster.v1.AcceptNodeRequest
+	(*AcceptNodeResponse)(nil),                // 39: reeve.cluster.v1.AcceptNodeResponse
+	(*SetLabelsRequest)(nil),                  // 40: reeve.cluster.v1.SetLabelsRequest
+	(*SetLabelsResponse)(nil),                 // 41: reeve.cluster.v1.SetLabelsResponse
+	(*DrainNodeRequest)(nil),                  // 42: reeve.cluster.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),                 // 43: reeve.cluster.v1.DrainNodeResponse
+	(*DecommissionNodeRequest)(nil),           // 44: reeve.cluster.v1.DecommissionNodeRequest
+	(*DecommissionNodeResponse)(nil),          // 45: reeve.cluster.v1.DecommissionNodeResponse
+	(*DeleteNodeRequest)(nil),                 // 46: reeve.cluster.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),                // 47: reeve.cluster.v1.DeleteNodeResponse
+	(*ListCertificatesRequest)(nil),           // 48: reeve.cluster.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),          // 49: reeve.cluster.v1.ListCertificatesResponse
+	(*Certificate)(nil),                       // 50: reeve.cluster.v1.Certificate
+	(*RotateCARequest)(nil),                   // 51: reeve.cluster.v1.RotateCARequest
+	(*RotateCAResponse)(nil),                  // 52: reeve.cluster.v1.RotateCAResponse
+	(*GetClusterInfoRequest)(nil),             // 53: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil),            // 54: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),                  // 55: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),                 // 56: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),                    // 57: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),                   // 58: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),                  // 59: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),                 // 60: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),                    // 61: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),                   // 62: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),                 // 63: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),                // 64: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),                   // 65: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),                  // 66: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),                  // 67: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),                 // 68: reeve.cluster.v1.AddPluginResponse
+	(*ApprovePluginRequest)(nil),              // 69: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),             // 70: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),                  // 71: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),                 // 72: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),               // 73: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),              // 74: reeve.cluster.v1.RemovePluginResponse
+	(*AddPluginReportRequest)(nil),            // 75: reeve.cluster.v1.AddPluginReportRequest
+	(*AddPluginReportResponse)(nil),           // 76: reeve.cluster.v1.AddPluginReportResponse
+	(*GetPluginReportRequest)(nil),            // 77: reeve.cluster.v1.GetPluginReportRequest
+	(*GetPluginReportResponse)(nil),           // 78: reeve.cluster.v1.GetPluginReportResponse
+	(*GetPolicyRequest)(nil),                  // 79: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),                 // 80: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),                  // 81: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),                 // 82: reeve.cluster.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),             // 83: reeve.cluster.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),            // 84: reeve.cluster.v1.StreamSnapshotResponse
+	(*StreamUnencryptedSnapshotRequest)(nil),  // 85: reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	(*StreamUnencryptedSnapshotResponse)(nil), // 86: reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	(*ListPluginsRequest)(nil),                // 87: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),               // 88: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),                      // 89: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),                     // 90: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),                // 91: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),               // 92: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),              // 93: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),             // 94: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),             // 95: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),            // 96: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),                  // 97: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),                 // 98: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),                        // 99: reeve.cluster.v1.AuditEntry
+	nil,                                       // 100: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                                       // 101: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                                       // 102: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                                       // 103: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                                       // 104: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                                       // 105: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                                       // 106: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                                       // 107: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),                    // 108: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),                      // 109: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),                        // 110: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                            // 111: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),                       // 112: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),                     // 113: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),                      // 114: reeve.host.v1.Directory
+	(*Operator)(nil),                          // 115: reeve.cluster.v1.Operator
+	(*v1.DirectoryNode)(nil),                  // 116: reeve.host.v1.DirectoryNode
+	(*NodeStatus)(nil),                        // 117: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                            // 118: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),                        // 119: reeve.cluster.v1.TicketText
+	(*Node)(nil),                              // 120: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),             // 121: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),                      // 122: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),                        // 123: reeve.cluster.v1.RoleGrants
+	(OperatorRole)(0),                         // 124: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                               // 125: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	96,  // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	104, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	105, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	97,  // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
-	104, // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	106, // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	107, // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
-	108, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	106, // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	105, // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	109, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	108, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	106, // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	105, // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	110, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	111, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	109, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	100, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	108, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	109, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	101, // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	108, // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	110, // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	111, // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	112, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	110, // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	109, // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	113, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	112, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	110, // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	109, // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	114, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	115, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	113, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
 	17,  // 17: reeve.cluster.v1.WatchResponse.difference:type_name -> reeve.cluster.v1.DirectoryDifference
-	112, // 18: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
-	113, // 19: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	98,  // 20: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	114, // 21: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	115, // 22: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
-	114, // 23: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	114, // 24: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	104, // 25: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	99,  // 26: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	106, // 27: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	116, // 28: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	100, // 29: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	106, // 30: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	106, // 31: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	106, // 32: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	106, // 33: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	116, // 18: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
+	117, // 19: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	102, // 20: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	118, // 21: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	119, // 22: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	118, // 23: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	118, // 24: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	108, // 25: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	103, // 26: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	110, // 27: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	120, // 28: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	104, // 29: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	110, // 30: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	110, // 31: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	110, // 32: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	110, // 33: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
 	50,  // 34: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
 	1,   // 35: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
 	0,   // 36: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
-	117, // 37: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
-	117, // 38: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	121, // 37: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	121, // 38: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
 	2,   // 39: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
 	1,   // 40: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	116, // 41: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	116, // 42: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	116, // 43: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	106, // 44: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	106, // 45: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	104, // 46: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	106, // 47: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	118, // 48: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	101, // 49: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	119, // 50: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	105, // 51: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	102, // 52: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	119, // 53: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	105, // 54: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	119, // 55: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	105, // 56: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	105, // 57: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	105, // 58: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	109, // 59: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	109, // 60: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	109, // 61: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	105, // 62: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	117, // 63: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	120, // 64: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	120, // 65: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	111, // 66: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	111, // 67: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	111, // 68: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	114, // 69: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	95,  // 70: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	117, // 71: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	121, // 72: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	103, // 73: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	120, // 41: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	120, // 42: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	120, // 43: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	110, // 44: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	110, // 45: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	108, // 46: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	110, // 47: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	122, // 48: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	105, // 49: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	123, // 50: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	109, // 51: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	106, // 52: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	123, // 53: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	109, // 54: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	123, // 55: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	109, // 56: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	109, // 57: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	109, // 58: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	113, // 59: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	113, // 60: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	113, // 61: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	109, // 62: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	121, // 63: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	124, // 64: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	124, // 65: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	115, // 66: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	115, // 67: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	115, // 68: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	118, // 69: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	99,  // 70: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	121, // 71: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	125, // 72: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	107, // 73: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
 	3,   // 74: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
 	5,   // 75: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
 	15,  // 76: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
@@ -6270,58 +6457,62 @@ var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
 	77,  // 109: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
 	79,  // 110: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
 	81,  // 111: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	83,  // 112: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	85,  // 113: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	87,  // 114: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	89,  // 115: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	91,  // 116: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	93,  // 117: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	4,   // 118: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	6,   // 119: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	16,  // 120: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	19,  // 121: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	21,  // 122: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	23,  // 123: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
-	25,  // 124: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	29,  // 125: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
-	8,   // 126: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
-	10,  // 127: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
-	12,  // 128: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
-	14,  // 129: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	31,  // 130: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	33,  // 131: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	35,  // 132: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	37,  // 133: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	39,  // 134: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	41,  // 135: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	43,  // 136: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	45,  // 137: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	47,  // 138: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	49,  // 139: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	52,  // 140: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	54,  // 141: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	56,  // 142: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	58,  // 143: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	60,  // 144: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	62,  // 145: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	64,  // 146: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	66,  // 147: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	68,  // 148: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	70,  // 149: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	72,  // 150: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	74,  // 151: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	76,  // 152: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
-	78,  // 153: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
-	80,  // 154: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	82,  // 155: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	84,  // 156: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	86,  // 157: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	88,  // 158: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	90,  // 159: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	92,  // 160: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	94,  // 161: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	118, // [118:162] is the sub-list for method output_type
-	74,  // [74:118] is the sub-list for method input_type
+	87,  // 112: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	89,  // 113: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	91,  // 114: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	93,  // 115: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	95,  // 116: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	83,  // 117: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
+	85,  // 118: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	97,  // 119: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 120: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 121: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	16,  // 122: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	19,  // 123: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	21,  // 124: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	23,  // 125: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
+	25,  // 126: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	29,  // 127: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	8,   // 128: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	10,  // 129: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	12,  // 130: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	14,  // 131: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	31,  // 132: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	33,  // 133: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	35,  // 134: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	37,  // 135: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	39,  // 136: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	41,  // 137: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	43,  // 138: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	45,  // 139: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	47,  // 140: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	49,  // 141: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	52,  // 142: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	54,  // 143: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	56,  // 144: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	58,  // 145: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	60,  // 146: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	62,  // 147: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	64,  // 148: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	66,  // 149: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	68,  // 150: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	70,  // 151: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	72,  // 152: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	74,  // 153: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	76,  // 154: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
+	78,  // 155: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
+	80,  // 156: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	82,  // 157: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	88,  // 158: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	90,  // 159: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	92,  // 160: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	94,  // 161: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	96,  // 162: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	84,  // 163: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
+	86,  // 164: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	98,  // 165: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	120, // [120:166] is the sub-list for method output_type
+	74,  // [74:120] is the sub-list for method input_type
 	74,  // [74:74] is the sub-list for extension type_name
 	74,  // [74:74] is the sub-list for extension extendee
 	0,   // [0:74] is the sub-list for field type_name
@@ -6340,7 +6531,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   101,
+			NumMessages:   105,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -737,38 +737,40 @@ var EnrolmentService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	ManagementService_CreateTicket_FullMethodName     = "/reeve.cluster.v1.ManagementService/CreateTicket"
-	ManagementService_ListTickets_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListTickets"
-	ManagementService_RevokeTicket_FullMethodName     = "/reeve.cluster.v1.ManagementService/RevokeTicket"
-	ManagementService_ApproveNode_FullMethodName      = "/reeve.cluster.v1.ManagementService/ApproveNode"
-	ManagementService_AcceptNode_FullMethodName       = "/reeve.cluster.v1.ManagementService/AcceptNode"
-	ManagementService_SetLabels_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetLabels"
-	ManagementService_DrainNode_FullMethodName        = "/reeve.cluster.v1.ManagementService/DrainNode"
-	ManagementService_DecommissionNode_FullMethodName = "/reeve.cluster.v1.ManagementService/DecommissionNode"
-	ManagementService_DeleteNode_FullMethodName       = "/reeve.cluster.v1.ManagementService/DeleteNode"
-	ManagementService_ListCertificates_FullMethodName = "/reeve.cluster.v1.ManagementService/ListCertificates"
-	ManagementService_RotateCA_FullMethodName         = "/reeve.cluster.v1.ManagementService/RotateCA"
-	ManagementService_GetClusterInfo_FullMethodName   = "/reeve.cluster.v1.ManagementService/GetClusterInfo"
-	ManagementService_ListNodes_FullMethodName        = "/reeve.cluster.v1.ManagementService/ListNodes"
-	ManagementService_GetNode_FullMethodName          = "/reeve.cluster.v1.ManagementService/GetNode"
-	ManagementService_WatchNode_FullMethodName        = "/reeve.cluster.v1.ManagementService/WatchNode"
-	ManagementService_AddRole_FullMethodName          = "/reeve.cluster.v1.ManagementService/AddRole"
-	ManagementService_RemoveRole_FullMethodName       = "/reeve.cluster.v1.ManagementService/RemoveRole"
-	ManagementService_SetRoles_FullMethodName         = "/reeve.cluster.v1.ManagementService/SetRoles"
-	ManagementService_AddPlugin_FullMethodName        = "/reeve.cluster.v1.ManagementService/AddPlugin"
-	ManagementService_ApprovePlugin_FullMethodName    = "/reeve.cluster.v1.ManagementService/ApprovePlugin"
-	ManagementService_SetGrants_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetGrants"
-	ManagementService_RemovePlugin_FullMethodName     = "/reeve.cluster.v1.ManagementService/RemovePlugin"
-	ManagementService_AddPluginReport_FullMethodName  = "/reeve.cluster.v1.ManagementService/AddPluginReport"
-	ManagementService_GetPluginReport_FullMethodName  = "/reeve.cluster.v1.ManagementService/GetPluginReport"
-	ManagementService_GetPolicy_FullMethodName        = "/reeve.cluster.v1.ManagementService/GetPolicy"
-	ManagementService_SetPolicy_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetPolicy"
-	ManagementService_ListPlugins_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListPlugins"
-	ManagementService_Login_FullMethodName            = "/reeve.cluster.v1.ManagementService/Login"
-	ManagementService_AddOperator_FullMethodName      = "/reeve.cluster.v1.ManagementService/AddOperator"
-	ManagementService_ListOperators_FullMethodName    = "/reeve.cluster.v1.ManagementService/ListOperators"
-	ManagementService_RevokeOperator_FullMethodName   = "/reeve.cluster.v1.ManagementService/RevokeOperator"
-	ManagementService_ListAudit_FullMethodName        = "/reeve.cluster.v1.ManagementService/ListAudit"
+	ManagementService_CreateTicket_FullMethodName              = "/reeve.cluster.v1.ManagementService/CreateTicket"
+	ManagementService_ListTickets_FullMethodName               = "/reeve.cluster.v1.ManagementService/ListTickets"
+	ManagementService_RevokeTicket_FullMethodName              = "/reeve.cluster.v1.ManagementService/RevokeTicket"
+	ManagementService_ApproveNode_FullMethodName               = "/reeve.cluster.v1.ManagementService/ApproveNode"
+	ManagementService_AcceptNode_FullMethodName                = "/reeve.cluster.v1.ManagementService/AcceptNode"
+	ManagementService_SetLabels_FullMethodName                 = "/reeve.cluster.v1.ManagementService/SetLabels"
+	ManagementService_DrainNode_FullMethodName                 = "/reeve.cluster.v1.ManagementService/DrainNode"
+	ManagementService_DecommissionNode_FullMethodName          = "/reeve.cluster.v1.ManagementService/DecommissionNode"
+	ManagementService_DeleteNode_FullMethodName                = "/reeve.cluster.v1.ManagementService/DeleteNode"
+	ManagementService_ListCertificates_FullMethodName          = "/reeve.cluster.v1.ManagementService/ListCertificates"
+	ManagementService_RotateCA_FullMethodName                  = "/reeve.cluster.v1.ManagementService/RotateCA"
+	ManagementService_GetClusterInfo_FullMethodName            = "/reeve.cluster.v1.ManagementService/GetClusterInfo"
+	ManagementService_ListNodes_FullMethodName                 = "/reeve.cluster.v1.ManagementService/ListNodes"
+	ManagementService_GetNode_FullMethodName                   = "/reeve.cluster.v1.ManagementService/GetNode"
+	ManagementService_WatchNode_FullMethodName                 = "/reeve.cluster.v1.ManagementService/WatchNode"
+	ManagementService_AddRole_FullMethodName                   = "/reeve.cluster.v1.ManagementService/AddRole"
+	ManagementService_RemoveRole_FullMethodName                = "/reeve.cluster.v1.ManagementService/RemoveRole"
+	ManagementService_SetRoles_FullMethodName                  = "/reeve.cluster.v1.ManagementService/SetRoles"
+	ManagementService_AddPlugin_FullMethodName                 = "/reeve.cluster.v1.ManagementService/AddPlugin"
+	ManagementService_ApprovePlugin_FullMethodName             = "/reeve.cluster.v1.ManagementService/ApprovePlugin"
+	ManagementService_SetGrants_FullMethodName                 = "/reeve.cluster.v1.ManagementService/SetGrants"
+	ManagementService_RemovePlugin_FullMethodName              = "/reeve.cluster.v1.ManagementService/RemovePlugin"
+	ManagementService_AddPluginReport_FullMethodName           = "/reeve.cluster.v1.ManagementService/AddPluginReport"
+	ManagementService_GetPluginReport_FullMethodName           = "/reeve.cluster.v1.ManagementService/GetPluginReport"
+	ManagementService_GetPolicy_FullMethodName                 = "/reeve.cluster.v1.ManagementService/GetPolicy"
+	ManagementService_SetPolicy_FullMethodName                 = "/reeve.cluster.v1.ManagementService/SetPolicy"
+	ManagementService_ListPlugins_FullMethodName               = "/reeve.cluster.v1.ManagementService/ListPlugins"
+	ManagementService_Login_FullMethodName                     = "/reeve.cluster.v1.ManagementService/Login"
+	ManagementService_AddOperator_FullMethodName               = "/reeve.cluster.v1.ManagementService/AddOperator"
+	ManagementService_ListOperators_FullMethodName             = "/reeve.cluster.v1.ManagementService/ListOperators"
+	ManagementService_RevokeOperator_FullMethodName            = "/reeve.cluster.v1.ManagementService/RevokeOperator"
+	ManagementService_StreamSnapshot_FullMethodName            = "/reeve.cluster.v1.ManagementService/StreamSnapshot"
+	ManagementService_StreamUnencryptedSnapshot_FullMethodName = "/reeve.cluster.v1.ManagementService/StreamUnencryptedSnapshot"
+	ManagementService_ListAudit_FullMethodName                 = "/reeve.cluster.v1.ManagementService/ListAudit"
 )
 
 // ManagementServiceClient is the client API for ManagementService service.
@@ -858,6 +860,12 @@ type ManagementServiceClient interface {
 	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on, and every ticket that it made. NotFound if there
 	// is none.
 	RevokeOperator(ctx context.Context, in *RevokeOperatorRequest, opts ...grpc.CallOption) (*RevokeOperatorResponse, error)
+	// StreamSnapshot takes a snapshot of the consensus store, sealed to the recovery key of the policy, and streams its file (see the package proto/snapshot). It is signed by the
+	// cluster CA. FailedPrecondition if the policy has no recovery recipient, or the member of the store on this curator's node cannot take one; ResourceExhausted while that takes another.
+	// A stream that broke off is begun anew.
+	StreamSnapshot(ctx context.Context, in *StreamSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamSnapshotResponse], error)
+	// StreamUnencryptedSnapshot does so without sealing it. Whoever has the file has every secret of the cluster, the key of its CA among them.
+	StreamUnencryptedSnapshot(ctx context.Context, in *StreamUnencryptedSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamUnencryptedSnapshotResponse], error)
 	// ListAudit returns entries of the audit log, the newest first.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 }
@@ -1189,6 +1197,44 @@ func (c *managementServiceClient) RevokeOperator(ctx context.Context, in *Revoke
 	return out, nil
 }
 
+func (c *managementServiceClient) StreamSnapshot(ctx context.Context, in *StreamSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ManagementService_ServiceDesc.Streams[1], ManagementService_StreamSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamSnapshotRequest, StreamSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagementService_StreamSnapshotClient = grpc.ServerStreamingClient[StreamSnapshotResponse]
+
+func (c *managementServiceClient) StreamUnencryptedSnapshot(ctx context.Context, in *StreamUnencryptedSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamUnencryptedSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ManagementService_ServiceDesc.Streams[2], ManagementService_StreamUnencryptedSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamUnencryptedSnapshotRequest, StreamUnencryptedSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagementService_StreamUnencryptedSnapshotClient = grpc.ServerStreamingClient[StreamUnencryptedSnapshotResponse]
+
 func (c *managementServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditResponse)
@@ -1286,6 +1332,12 @@ type ManagementServiceServer interface {
 	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on, and every ticket that it made. NotFound if there
 	// is none.
 	RevokeOperator(context.Context, *RevokeOperatorRequest) (*RevokeOperatorResponse, error)
+	// StreamSnapshot takes a snapshot of the consensus store, sealed to the recovery key of the policy, and streams its file (see the package proto/snapshot). It is signed by the
+	// cluster CA. FailedPrecondition if the policy has no recovery recipient, or the member of the store on this curator's node cannot take one; ResourceExhausted while that takes another.
+	// A stream that broke off is begun anew.
+	StreamSnapshot(*StreamSnapshotRequest, grpc.ServerStreamingServer[StreamSnapshotResponse]) error
+	// StreamUnencryptedSnapshot does so without sealing it. Whoever has the file has every secret of the cluster, the key of its CA among them.
+	StreamUnencryptedSnapshot(*StreamUnencryptedSnapshotRequest, grpc.ServerStreamingServer[StreamUnencryptedSnapshotResponse]) error
 	// ListAudit returns entries of the audit log, the newest first.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	mustEmbedUnimplementedManagementServiceServer()
@@ -1390,6 +1442,12 @@ func (UnimplementedManagementServiceServer) ListOperators(context.Context, *List
 }
 func (UnimplementedManagementServiceServer) RevokeOperator(context.Context, *RevokeOperatorRequest) (*RevokeOperatorResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeOperator not implemented")
+}
+func (UnimplementedManagementServiceServer) StreamSnapshot(*StreamSnapshotRequest, grpc.ServerStreamingServer[StreamSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamSnapshot not implemented")
+}
+func (UnimplementedManagementServiceServer) StreamUnencryptedSnapshot(*StreamUnencryptedSnapshotRequest, grpc.ServerStreamingServer[StreamUnencryptedSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamUnencryptedSnapshot not implemented")
 }
 func (UnimplementedManagementServiceServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -1966,6 +2024,28 @@ func _ManagementService_RevokeOperator_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ManagementService_StreamSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StreamSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ManagementServiceServer).StreamSnapshot(m, &grpc.GenericServerStream[StreamSnapshotRequest, StreamSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagementService_StreamSnapshotServer = grpc.ServerStreamingServer[StreamSnapshotResponse]
+
+func _ManagementService_StreamUnencryptedSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(StreamUnencryptedSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ManagementServiceServer).StreamUnencryptedSnapshot(m, &grpc.GenericServerStream[StreamUnencryptedSnapshotRequest, StreamUnencryptedSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagementService_StreamUnencryptedSnapshotServer = grpc.ServerStreamingServer[StreamUnencryptedSnapshotResponse]
+
 func _ManagementService_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditRequest)
 	if err := dec(in); err != nil {
@@ -2120,6 +2200,16 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchNode",
 			Handler:       _ManagementService_WatchNode_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StreamSnapshot",
+			Handler:       _ManagementService_StreamSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StreamUnencryptedSnapshot",
+			Handler:       _ManagementService_StreamUnencryptedSnapshot_Handler,
 			ServerStreams: true,
 		},
 	},

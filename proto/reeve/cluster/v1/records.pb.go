@@ -1661,10 +1661,12 @@ type ClusterPolicy struct {
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// From where a node may get the cluster's half of the key of its volume (CUK), sorted: "cluster", "recovery", "tpm". "recovery" is always among them. Empty: all of
 	// them.
-	CukSources    []string          `protobuf:"bytes,3,rep,name=cuk_sources,json=cukSources,proto3" json:"cuk_sources,omitempty"`
-	Conformance   ConformancePolicy `protobuf:"varint,4,opt,name=conformance,proto3,enum=reeve.cluster.v1.ConformancePolicy" json:"conformance,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CukSources  []string          `protobuf:"bytes,3,rep,name=cuk_sources,json=cukSources,proto3" json:"cuk_sources,omitempty"`
+	Conformance ConformancePolicy `protobuf:"varint,4,opt,name=conformance,proto3,enum=reeve.cluster.v1.ConformancePolicy" json:"conformance,omitempty"`
+	// The public half of the owner's recovery key (age), to which snapshots of the store are sealed. Empty: the cluster knows none. SetPolicy keeps the one that there is if it is given none.
+	RecoveryRecipient string `protobuf:"bytes,5,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ClusterPolicy) Reset() {
@@ -1723,6 +1725,13 @@ func (x *ClusterPolicy) GetConformance() ConformancePolicy {
 		return x.Conformance
 	}
 	return ConformancePolicy_CONFORMANCE_POLICY_UNSPECIFIED
+}
+
+func (x *ClusterPolicy) GetRecoveryRecipient() string {
+	if x != nil {
+		return x.RecoveryRecipient
+	}
+	return ""
 }
 
 // Missing is a part of a sandbox that a node cannot enforce.
@@ -2978,7 +2987,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x05added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
 	"\rClusterPolicy\x12?\n" +
 	"\tisolation\x18\x01 \x01(\x0e2!.reeve.cluster.v1.IsolationPolicyR\tisolation\x12\x1e\n" +
 	"\n" +
@@ -2986,7 +2995,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"generation\x12\x1f\n" +
 	"\vcuk_sources\x18\x03 \x03(\tR\n" +
 	"cukSources\x12E\n" +
-	"\vconformance\x18\x04 \x01(\x0e2#.reeve.cluster.v1.ConformancePolicyR\vconformance\"5\n" +
+	"\vconformance\x18\x04 \x01(\x0e2#.reeve.cluster.v1.ConformancePolicyR\vconformance\x12-\n" +
+	"\x12recovery_recipient\x18\x05 \x01(\tR\x11recoveryRecipient\"5\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"u\n" +
