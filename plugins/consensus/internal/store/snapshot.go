@@ -42,7 +42,7 @@ const (
 	marginPart = 50
 	mostMargin = int64(256 << 20)
 	// marginEvery is after how many bytes of a snapshot it is looked again whether there is room.
-	marginEvery = 16 << 20
+	marginEvery = 1 << 20
 	// window is how far back the compression looks, which is what it keeps in memory.
 	window = 1 << 20
 )

@@ -189,7 +189,7 @@ func wantOnly(t testing.TB, directory string) {
 // TestSnapshotOfAWritingStore holds that a snapshot has every write that was acknowledged before it was asked for, and is the store as it was at its revision: nothing that came later.
 func TestSnapshotOfAWritingStore(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
-	const writers, snapshots = 4, 5
+	const writers, snapshots = 4, 3
 	var mu sync.Mutex
 	written := make(map[string]int64)
 	acknowledged := func() map[string]int64 {
@@ -292,7 +292,7 @@ func TestSlowReaderHoldsNothing(t *testing.T) {
 func large(t testing.TB, s *store.Store) {
 	t.Helper()
 	value := make([]byte, 1<<20)
-	for n := range store.MarginEvery>>20 + 4 {
+	for n := range store.MarginEvery>>20 + 2 {
 		if _, err := rand.Read(value); err != nil {
 			t.Fatal(err)
 		}
