@@ -109,6 +109,7 @@ func TestOperatorsPermissions(t *testing.T) {
 				}
 			}
 		}
+		snapshots(t, c)
 		// Somebody whom nobody has added, and somebody who shows nothing.
 		way := fromAfar(t, c)
 		reeve(t, c, exitRefused, append([]string{"login", "--name", "mallory", "--key", filepath.Join(c.Home, "mallory.key")}, way...)...)

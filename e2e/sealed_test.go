@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -264,6 +265,11 @@ func TestSealedAndUnlockedAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newSealed(t, few)
 	before := startUp(t, c, fewRoles...)
+	// The cluster knows the recovery key from its first node's parameters.
+	c.MustReeve(t, "store", "snapshot", filepath.Join(c.Home, "sealed"))
+	if result := c.Run(t, suite.programs.Reeve(), "store", "snapshot", "inspect", filepath.Join(c.Home, "sealed"), "--recovery-key", c.RecoveryKey(), "-o", "json"); !strings.Contains(result.Stdout, `"checked": "database"`) {
+		t.Errorf("the recovery key does not open a snapshot: %s", result)
+	}
 	rounds := 3
 	if soak.Enabled {
 		rounds = 20

@@ -81,6 +81,8 @@ func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, sealed *
 		Plugins:        known.Plugins,
 		Reports:        genesis.ReportsOn(catalog, known.Plugins),
 		ReportsKey:     catalog.GetReportsKey(),
+		// To it snapshots of the store are sealed.
+		RecoveryRecipient: bootstrap.GetRecoveryRecipient(),
 	}, nil
 }
 

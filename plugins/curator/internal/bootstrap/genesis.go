@@ -48,6 +48,10 @@ func (s *Service) genesis(request *clusterv1.BootstrapRequest) (store.Genesis, e
 		},
 		Node: node,
 	}
+	if recipient := request.GetRecoveryRecipient(); recipient != "" {
+		genesis.Policy = proto.CloneOf(genesis.State().Demands())
+		genesis.Policy.RecoveryRecipient = recipient
+	}
 	for _, plugin := range request.GetPlugins() {
 		record := proto.CloneOf(plugin)
 		record.Generation, record.Added, record.Genesis = 1, now, true
@@ -102,6 +106,7 @@ func form(request *clusterv1.BootstrapRequest) rules.Problems {
 	if len(request.GetOwnerPublicKey()) > 0 && bytes.Equal(request.GetOwnerPublicKey(), request.GetNodePublicKey()) {
 		problems = append(problems, rules.Problem{Field: "owner_public_key", Message: "it is the node's key: the owner needs a key of its own"})
 	}
+	problems = append(problems, rules.Recipient("recovery_recipient", request.GetRecoveryRecipient())...)
 	problems = append(problems, rules.Labels("labels", request.GetLabels())...)
 	problems = append(problems, rules.Assignments("roles", request.GetRoles())...)
 	if n := len(request.GetPlugins()); n > rules.MaxPlugins {

@@ -30,9 +30,7 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 	default:
 		problems.add(field+".conformance", "reports of the conformance suite are optional or required")
 	}
-	if recipient := policy.GetRecoveryRecipient(); recipient != "" && !isRecipient(recipient) {
-		problems.add(field+".recovery_recipient", "%s is not the public half of a recovery key, which begins with age1", quote(recipient))
-	}
+	problems = append(problems, Recipient(field+".recovery_recipient", policy.GetRecoveryRecipient())...)
 	// Nobody can mean more than there are, and the answer to what is too long is to be short.
 	if named := len(policy.GetCukSources()); named > len(cukSources) {
 		problems.add(field+".cuk_sources", "it names %d sources, and there are %d: %s", named, len(cukSources), strings.Join(cukSources, ", "))
@@ -46,15 +44,21 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 	return problems
 }
 
-// isRecipient reports whether a text is the public half of a recovery key.
-func isRecipient(text string) bool {
+// Recipient checks the public half of a recovery key; empty: there is none.
+func Recipient(field, text string) (problems Problems) {
 	var err error
-	if strings.HasPrefix(text, "age1pq1") {
+	switch {
+	case text == "":
+	case strings.HasPrefix(text, "age1pq1"):
 		_, err = age.ParseHybridRecipient(text)
-	} else {
+	default:
 		_, err = age.ParseX25519Recipient(text)
 	}
-	return err == nil
+	if err != nil {
+		// The parser's error is left out: a private half that was given by mistake could be in it.
+		problems.add(field, "it is not the public half of a recovery key, which begins with age1")
+	}
+	return problems
 }
 
 // CUKSources is what a policy says that allows these sources of the CUK: sorted, each once, and with the one that is always allowed. None: all are.

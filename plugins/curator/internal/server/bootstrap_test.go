@@ -135,6 +135,30 @@ func TestBootstrapOfAnother(t *testing.T) {
 	}
 }
 
+// TestBootstrapRecipient holds that a cluster knows the recovery key of its first node's parameters, to which snapshots of the store are sealed.
+func TestBootstrapRecipient(t *testing.T) {
+	const recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	service := bootstrap.NewService(time.Now)
+	records := store.New(store.Config{Client: etcd.Client(t, etcd.NewPrefix()), ClusterUser: "curator", AnswerWithin: patience})
+	service.Attach(records, nil)
+	asked := request(newKey(t), newKey(t))
+	asked.RecoveryRecipient = "age1nobody"
+	_, err := service.Bootstrap(t.Context(), asked)
+	wantCode(t, err, codes.InvalidArgument, "recovery_recipient", "age1")
+	asked.RecoveryRecipient = recipient
+	if _, err := service.Bootstrap(t.Context(), asked); err != nil {
+		t.Fatal(err)
+	}
+	state, err := records.ReadAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &clusterv1.ClusterPolicy{Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT, Generation: 1, RecoveryRecipient: recipient}
+	if diff := cmp.Diff(want, state.Demands(), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Of cores that make a cluster at the same time, through several curators, one makes it and those that mean the same get it too.
 func TestConcurrentBootstraps(t *testing.T) {
 	prefix := etcd.NewPrefix()

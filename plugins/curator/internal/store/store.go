@@ -186,13 +186,15 @@ type Genesis struct {
 	Key     *curatorv1.SigningKey
 	Node    *clusterv1.NodeRecord
 	Plugins []*clusterv1.PluginRecord
+	// Policy is nil if the cluster begins with none.
+	Policy *clusterv1.ClusterPolicy
 	// Reports are the signed reports of which the records of the plugins tell.
 	Reports []Report
 }
 
 // State returns the records as decisions see them.
 func (g Genesis) State() *State {
-	state := newState(0).With(&Change{Nodes: []*clusterv1.NodeRecord{g.Node}, Plugins: g.Plugins})
+	state := newState(0).With(&Change{Nodes: []*clusterv1.NodeRecord{g.Node}, Plugins: g.Plugins, Policy: g.Policy})
 	state.Cluster, state.CA, state.Epoch = g.Cluster, g.CA.GetCertificates(), 1
 	return state
 }
@@ -209,6 +211,9 @@ func (s *Store) Create(ctx context.Context, genesis Genesis) (bool, error) {
 	writes.put(nodeKey(genesis.Node.GetId()), genesis.Node)
 	for _, plugin := range state.Catalog() {
 		writes.put(pluginKey(plugin.GetName()), plugin)
+	}
+	if genesis.Policy != nil {
+		writes.put(keyPolicy, genesis.Policy)
 	}
 	for _, report := range genesis.Reports {
 		writes.putText(reportKey(report.Plugin, report.Digest), string(report.Envelope))
