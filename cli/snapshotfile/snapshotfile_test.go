@@ -268,3 +268,19 @@ func TestOneWriter(t *testing.T) {
 		t.Errorf("nowhere: %v", err)
 	}
 }
+
+// TestFormat1 reads a file of the first format, which must never become unreadable.
+func TestFormat1(t *testing.T) {
+	key, err := recovery.ReadFile(filepath.Join("testdata", "recovery.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, opened, err := snapshotfile.Inspect(filepath.Join("testdata", "format-1.snapshot"), key, "the key")
+	if err != nil || !opened {
+		t.Fatalf("opened %t, %v", opened, err)
+	}
+	manifest := *header.Manifest
+	if manifest.ClusterID != "c-1" || manifest.Revision != 7 || manifest.Recipient != key.Recipient || manifest.DatabaseSize != int64(len(database)) {
+		t.Errorf("%+v", manifest)
+	}
+}

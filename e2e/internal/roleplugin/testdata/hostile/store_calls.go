@@ -122,7 +122,7 @@ func otherServices(a *attempt, e *etcd) {
 		"/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock", "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Proclaim",
 		"/v3electionpb.Election/Leader", "/v3electionpb.Election/Observe", "/v3electionpb.Election/Resign",
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-		"/grpc.channelz.v1.Channelz/GetServers", "/reeve.consensus.v1.ConsensusService/Form", "/reeve.role.v1.RoleService/Stop",
+		"/grpc.channelz.v1.Channelz/GetServers", "/reeve.consensus.v1.ConsensusService/Form", "/reeve.consensus.v1.SnapshotService/TakeSnapshot", "/reeve.role.v1.RoleService/Stop",
 		"/reeve.role.v1.RoleService/Describe", "/reeve.cluster.v1.ManagementService/ListNodes", "/reeve.node.v1.NodeService/GetStatus",
 		"/../etcdserverpb.KV/Range", "//etcdserverpb.KV/Range", "/etcdserverpb.KV/range", "/ETCDSERVERPB.KV/Range",
 	} {
