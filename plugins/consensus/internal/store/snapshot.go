@@ -37,12 +37,14 @@ var (
 
 const (
 	// copyBound is how long the database may take to be copied. Pages that are freed meanwhile are not used again, so the database grows, and nothing defragments it.
-	copyBound = 5 * time.Minute
+	copyBound = 10 * time.Minute
 	// marginPart and mostMargin bound what must stay free on the disk beside a snapshot: a part of it. The core keeps a hundredth, 32 MiB at most, and stops who takes that.
 	marginPart = 50
 	mostMargin = int64(256 << 20)
 	// marginEvery is after how many bytes of a snapshot it is looked again whether there is room.
 	marginEvery = 1 << 20
+	// workBytes is after how many bytes of the database the copy rests, and restShare for how many times as long as these took: the store answers its users on the same processors and disk.
+	workBytes, restShare = 256 << 10, 3
 	// window is how far back the compression looks, which is what it keeps in memory.
 	window = 1 << 20
 )
@@ -182,7 +184,7 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 	}
 	manifest.Revision, manifest.CompactRevision = revisionsOf(copied)
 	written := &spool{ctx: ctx, file: file, hash: sha256.New(), margin: s.checkMargin}
-	sum, err := pack(written, to, database)
+	sum, err := pack(written, to, resting{ctx, database})
 	if err := errors.Join(err, database.Close()); err != nil {
 		return nil, s.explain(ctx, err)
 	}
@@ -229,6 +231,42 @@ func pack(to io.Writer, recipient age.Recipient, database io.WriterTo) (sum []by
 		return nil, errors.Join(err, compressed.Close())
 	}
 	return sum, errors.Join(compressed.Close(), sealed.Close())
+}
+
+// resting is a database that is read at a pace.
+type resting struct {
+	ctx      context.Context
+	database io.WriterTo
+}
+
+// WriteTo implements io.WriterTo.
+func (r resting) WriteTo(to io.Writer) (int64, error) {
+	return r.database.WriteTo(&paced{ctx: r.ctx, to: to, began: time.Now()})
+}
+
+// paced rests now and then.
+type paced struct {
+	ctx   context.Context
+	to    io.Writer
+	began time.Time
+	bytes int
+}
+
+// Write implements io.Writer.
+func (p *paced) Write(part []byte) (int, error) {
+	n, err := p.to.Write(part)
+	if p.bytes += n; p.bytes < workBytes || err != nil {
+		return n, err
+	}
+	rest := time.NewTimer(restShare * time.Since(p.began))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-p.ctx.Done():
+		return n, p.ctx.Err()
+	}
+	p.began, p.bytes = time.Now(), 0
+	return n, nil
 }
 
 // unsealed is a payload that is not sealed.

@@ -23,6 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
@@ -270,13 +271,14 @@ func TestRevisionOfACompactedStore(t *testing.T) {
 // TestSlowReaderHoldsNothing holds that the store does not wait for whoever reads a snapshot: its database is defragmented meanwhile. There is one snapshot at a time.
 func TestSlowReaderHoldsNothing(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
-	write(t, s, "/k/a", "v")
+	write(t, s, "/k/0", string(make([]byte, 1<<20)))
 	taken, err := s.Snapshot(storetest.Context(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := storetest.Recover(storetest.Context(t), s); err != nil {
-		t.Errorf("defragmenting while a snapshot is not read: %v", err)
+	hole(t, s)
+	if recovered, err := storetest.Recover(storetest.Context(t), s); err != nil || recovered.After >= recovered.Before {
+		t.Errorf("defragmenting while a snapshot is not read: %+v, %v", recovered, err)
 	}
 	write(t, s, "/k/b", "v")
 	if _, err := s.Snapshot(storetest.Context(t), ""); !errors.Is(err, store.ErrUnderway) || !strings.Contains(err.Error(), "node reeve-1") {
@@ -300,10 +302,29 @@ func large(t testing.TB, s *store.Store) {
 	}
 }
 
+// hole has the database have a hole, so that there is something to defragment. What is deleted while the database is copied leaves none until that is done.
+func hole(t testing.TB, s *store.Store) {
+	t.Helper()
+	ctx := store.Root(storetest.Context(t))
+	deleted, err := s.Client().Delete(ctx, "/k/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	database := s.Server().Backend()
+	storetest.Eventually(t, "the database has a hole", func() bool {
+		database.ForceCommit()
+		return database.SizeInUse() < database.Size()-512<<10
+	})
+}
+
 // TestSnapshotAndDefragmenting holds that the database is not defragmented while it is copied, for which everybody would wait, and that a copy that nobody waits for ends.
 func TestSnapshotAndDefragmenting(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
 	large(t, s)
+	hole(t, s)
 	copying, goOn := make(chan struct{}), make(chan struct{})
 	looks := 0
 	s.SetFreeSpace(func() (int64, int64) {
