@@ -61,6 +61,7 @@ func (c *commands) takeSnapshot(ctx context.Context, cluster *target.Target, pat
 	if err != nil {
 		return snapshotFault(err)
 	}
+	c.say("The member of the store on the curator's node copies its database to its own disk first.")
 	header, err := file.Fill(stream, func(header *snapshot.Header) error {
 		if err := checkSnapshot(header, authorities, unencrypted); err != nil {
 			return err
