@@ -90,13 +90,14 @@ type Client struct {
 	reporting event.Value[string]
 
 	// Kept from one session to the next. Sessions follow one another, so each belongs to one goroutine at a time.
-	last   *clusterv1.WatchResponse         // the watch worker's: what view was made of
-	behind time.Time                        // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
-	pace   *pace                            // the report worker's: how much it has sent
-	wire   atomic.Pointer[net.Conn]         // what the session's connection goes over
-	denied atomic.Pointer[x509.Certificate] // the SVID that a curator refused last; nil: none
-	issued *x509.Certificate                // the renew worker's: the SVID that it last got
-	resign time.Time                        // the renew worker's: when it gets another one since the CA that signs has changed; zero: that has not
+	last    *clusterv1.WatchResponse         // the watch worker's: what view was made of
+	behind  time.Time                        // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
+	pace    *pace                            // the report worker's: how much it has sent
+	wire    atomic.Pointer[net.Conn]         // what the session's connection goes over
+	offered atomic.Pointer[x509.Certificate] // the SVID of the last handshake; nil: the node proved itself by its key
+	denied  atomic.Pointer[x509.Certificate] // the SVID that a curator refused last; nil: none
+	issued  *x509.Certificate                // the renew worker's: the SVID that it last got
+	resign  time.Time                        // the renew worker's: when it gets another one since the CA that signs has changed; zero: that has not
 }
 
 // New returns a client that does nothing before Run.

@@ -88,7 +88,7 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 // wayBack is how a node comes into its cluster again that was off, or cut off, while the CA was replaced: nobody can prove to it whose the new one is, but an operator.
 func wayBack(id string) string {
 	return "the node was away while the CA was replaced. If the owner did that, delete the node (`reeve node delete " + id + "`), make a ticket (`reeve ticket create --output-file ticket`), " +
-		"and on this machine stop reeved, remove its system and data directories and its file of parameters, run `reeve init --join ticket`, and start it. If nobody did, somebody else answers there"
+		"and on this machine stop reeved, remove its system and data directories and its file of parameters, run `reeve init --again --join ticket`, and start it. If nobody did, somebody else answers there"
 }
 
 // clientCertificate chooses how the node proves itself, at each handshake anew: by its SVID, and where it has none that is valid by the
@@ -100,8 +100,10 @@ func (c *Client) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificat
 	}
 	now := c.config.Now()
 	if leaf := svidLeaf(node.SVID); leaf != nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter) && !leaf.Equal(c.denied.Load()) {
+		c.offered.Store(leaf)
 		return node.SVID, nil
 	}
+	c.offered.Store(nil)
 	certificate, err := names.SelfSigned(node.Key, now)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
@@ -116,8 +118,9 @@ func (c *Client) deny(err error) {
 	if status.Code(err) != codes.Unauthenticated || node == nil {
 		return
 	}
-	leaf, wire := svidLeaf(node.SVID), c.wire.Load()
-	if leaf == nil || wire == nil || leaf.Equal(c.denied.Load()) {
+	// The refusal may be of the SVID before the present one.
+	leaf, wire := c.offered.Load(), c.wire.Load()
+	if leaf == nil || wire == nil || !leaf.Equal(svidLeaf(node.SVID)) || leaf.Equal(c.denied.Load()) {
 		return
 	}
 	c.denied.Store(leaf)

@@ -60,7 +60,7 @@ func (e *PinError) Error() string {
 	if e.Call == "Join" {
 		known = "this node knows an older one only"
 		back = "delete the node (`reeve node delete " + e.NodeID + "`), make a new ticket (`reeve ticket create --output-file ticket`), and on this machine stop reeved, remove its system and data directories " +
-			"and its file of parameters, run `reeve init --join ticket`, and start it"
+			"and its file of parameters, run `reeve init --again --join ticket`, and start it"
 	}
 	return fmt.Sprintf("enrol: the cluster has a new CA since %s, by what its curators show, and %s. If the owner replaced the CA then, %s. "+
 		"If nobody did, somebody else answers there: the SHA-256 of the CA's public key must be one of %x; %s",

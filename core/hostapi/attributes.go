@@ -22,10 +22,12 @@ var ofContent = []string{"security.ima", "security.evm"}
 
 const accessList = "system.posix_acl_access"
 
-// The kernel's limits.
 const (
+	// The kernel's limits.
 	maxAttributeNames = 64 << 10
 	maxAttribute      = 64 << 10
+	// maxAttributes bounds all attributes of a file, which the core holds in memory. ext4 and XFS have some KiB of them.
+	maxAttributes = 1 << 20
 )
 
 func attributesOf(file *os.File) (attributes, error) {
@@ -38,7 +40,7 @@ func attributesOf(file *os.File) (attributes, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := make(attributes)
+	found, total := make(attributes), 0
 	for name := range strings.SplitSeq(string(buffer[:n]), "\x00") {
 		if name == "" || slices.Contains(ofContent, name) {
 			continue
@@ -46,6 +48,9 @@ func attributesOf(file *os.File) (attributes, error) {
 		n, err := unix.Fgetxattr(fd, name, buffer)
 		switch {
 		case err == nil:
+			if total += n; total > maxAttributes {
+				return nil, hostfile.Errorf(codes.FailedPrecondition, nil, "its attributes have more than %d bytes in all: remove some, or grant another path", maxAttributes)
+			}
 			found[name] = string(buffer[:n])
 		case errors.Is(err, unix.ENODATA): // removed meanwhile
 		default:
@@ -55,8 +60,8 @@ func attributesOf(file *os.File) (attributes, error) {
 	return found, nil
 }
 
-// late are the attributes that a new file gets last: a change of the owner removes the first one, and the second one has permissions.
-var late = []string{"security.capability", accessList}
+// late are the attributes that a new file gets last, since they have permissions.
+var late = []string{accessList}
 
 // copy gives a new file those attributes that belong to it early, or the late ones. The early ones include that it has no others, such as an access list that it
 // inherited from its directory.

@@ -95,8 +95,8 @@ type Place struct {
 
 // MountError says that a part of a node is missing since its file system is not mounted.
 type MountError struct {
-	// Path is the part of the node, Target the mount point, FileSystem what was mounted there.
-	Path, Target, FileSystem string
+	// Path is the part of the node, Target the mount point, FileSystem what was mounted there, and Now what is; empty: nothing.
+	Path, Target, FileSystem, Now string
 	// NodeID and ClusterID are those of the node.
 	NodeID, ClusterID string
 	// Mark is the file that remembers it.
@@ -104,9 +104,9 @@ type MountError struct {
 }
 
 func (e *MountError) Error() string {
-	return fmt.Sprintf("params: nothing is mounted at %s, where the file system %s held %s of node %s of cluster %s (%s remembers it): nothing was made or changed. "+
-		"Mount it (`mount %s`) and start again. If the disk is broken, restore %s from a backup",
-		e.Target, e.FileSystem, e.Path, e.NodeID, e.ClusterID, e.Mark, e.Target, e.Path)
+	return fmt.Sprintf("params: %s is mounted at %s, where the file system %s held %s of node %s of cluster %s (%s remembers it): nothing was made or changed. "+
+		"Mount it (`mount %s`) and start again. If the disk is broken, restore %s from a backup. To give that node up and make a new one, run reeved (or `reeve dev up`) once with --again",
+		cmp.Or(e.Now, "nothing"), e.Target, e.FileSystem, e.Path, e.NodeID, e.ClusterID, e.Mark, e.Target, e.Path)
 }
 
 // CheckMounts fails with *MountError if a part of the node is missing, and the file system that held it is not mounted.
@@ -123,10 +123,18 @@ func (m *Mark) CheckMounts(places ...Place) error {
 			if err != nil {
 				return fmt.Errorf("params: %w", err)
 			}
-			if now := mountOf(mounts, place.Path); now == nil || now.Target != was.Target {
-				return &MountError{
-					Path: was.Path, Target: was.Target, FileSystem: was.String(), NodeID: m.kept.NodeID, ClusterID: m.kept.ClusterID, Mark: m.path,
+			now := mountOf(mounts, place.Path)
+			other := ""
+			if now != nil && now.Target == was.Target {
+				// A directory that is always a mount point, as in a container, may have another file system. Its source may change with each boot, its ID does not.
+				id := uuidOf(now.Device)
+				if was.UUID == "" || id == "" || id == was.UUID {
+					continue
 				}
+				other = "the file system " + id
+			}
+			return &MountError{
+				Now: other, Path: was.Path, Target: was.Target, FileSystem: was.String(), NodeID: m.kept.NodeID, ClusterID: m.kept.ClusterID, Mark: m.path,
 			}
 		}
 	}
@@ -212,8 +220,11 @@ func (m *Mark) Forget() error {
 	if m.path == "" {
 		return nil
 	}
-	if err := os.Remove(m.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	// A read-only file system refuses the removal also of what is not there.
+	if _, err := os.Lstat(m.path); !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(m.path); err != nil {
+			return err
+		}
 	}
 	m.kept, m.err = nil, nil
 	return nil

@@ -87,8 +87,11 @@ func (r *Room) wipe(ctx context.Context) error {
 	files := r.config.Storage
 	err := r.take(checkpoint.EraseKeys, func() error {
 		r.forget()
-		// It is no node any more, so its parameters, with another ticket, may make the next one.
-		problems := []error{r.config.Mark.Forget()}
+		// It is no node any more, so its parameters, with another ticket, may make the next one. Where they lie nobody may write, perhaps: then an operator says --again.
+		if err := r.config.Mark.Forget(); err != nil {
+			r.config.Log.Warn("cannot remove the mark that these parameters made a node: start reeved once with --again to make another one", "error", err)
+		}
+		var problems []error
 		for _, path := range append(recovery.Files(files.Recovery()), files.Configuration(), files.Configuration()+".unreadable", files.VolumeKey(), files.CUK(), files.Incarnation()) {
 			problems = append(problems, storage.Erase(path))
 		}

@@ -39,6 +39,7 @@ var (
 var (
 	errNotRegular = Errorf(codes.FailedPrecondition, nil, "it is not a regular file: grant the path of a regular file")
 	errLinked     = Errorf(codes.FailedPrecondition, nil, "the file has other names (hard links), which would keep the old content: remove them, or replace the file with a copy")
+	errCapable    = Errorf(codes.FailedPrecondition, nil, "it has file capabilities, and a role may not write what runs with them: run setcap -r on it, or grant another path")
 	errSetID      = Errorf(codes.FailedPrecondition, nil, "it is set-user-ID or set-group-ID, and a role may not write what runs as another user: clear that mode, or grant another path")
 	errImmutable  = Errorf(codes.FailedPrecondition, nil, "it is immutable or append-only, which holds for root too: run chattr -ia on it, or grant another path")
 	errFixed      = Errorf(codes.FailedPrecondition, nil, "its directory is immutable or append-only, which holds for root too: run chattr -ia on the directory, or grant another path")

@@ -71,6 +71,9 @@ func Open(directory *os.File, name string) (*File, error) {
 		return nil, err
 	}
 	found.File = os.NewFile(uintptr(opened), name)
+	if _, err := unix.Fgetxattr(opened, "security.capability", nil); err == nil {
+		return nil, errors.Join(errCapable, found.Close())
+	}
 	return found, nil
 }
 

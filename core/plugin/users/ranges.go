@@ -133,12 +133,14 @@ func reserveRange(path, owner string, wanted *nodev1.UserRange) (reserved uidRan
 		return fail(fmt.Errorf("%w; it says which user IDs belong to which node: repair it, or remove it while no node runs", err))
 	}
 	taken := make([]bool, len(file.Ranges)) // by cores that run
+	// Every other core of the machine waits for the file meanwhile.
+	until := time.Now().Add(ownPatience)
 	for i, r := range file.Ranges {
 		if taken[i], err = r.held(path); err != nil {
 			return fail(err)
 		}
 		// Of one owner only one core runs. The one before may have just ended, and a process that it was about to launch still have its files open.
-		for since := time.Now(); taken[i] && r.Owner == owner && time.Since(since) < ownPatience; {
+		for taken[i] && r.Owner == owner && time.Now().Before(until) {
 			time.Sleep(ownAgain)
 			if taken[i], err = r.held(path); err != nil {
 				return fail(err)
