@@ -40,7 +40,7 @@ func TestProveAPlugin(t *testing.T) {
 	reader := follow.Reader{Run: func(line string) terminal.Result { return runLine(t, c, line) }}
 	reader.Follow(t, text)
 	said := &reader.Said
-	for _, want := range []string{"lighthouse  0.1.0", "profile core: conforms", "It was signed by the key of the cluster's owner", "It was signed by the key that was given", "Conformance  required"} {
+	for _, want := range []string{"lighthouse  0.1.0", "profile core: conforms", "It was signed by the key of the cluster's owner", "It was signed by the key that was given", "Conformance         required"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("%q is not in what the commands say:\n%s", want, said.String())
 		}
