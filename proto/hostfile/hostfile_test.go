@@ -32,6 +32,10 @@ func TestCheck(t *testing.T) {
 		"too large": {func(_ *testing.T, _, path string) error {
 			return errors.Join(write(path), os.Truncate(path, hostfile.MaxSize+1))
 		}, "larger than 16 MiB", false},
+		// Whoever runs it may bind low ports: CAP_NET_BIND_SERVICE, as setcap(8) writes it.
+		"file capabilities": {func(_ *testing.T, _, path string) error {
+			return errors.Join(write(path), unix.Setxattr(path, "security.capability", []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), 0))
+		}, "file capabilities", true},
 		"immutable": {func(t *testing.T, _, path string) error { return errors.Join(write(path), fix(t, path)) }, "immutable", true},
 		"an immutable directory": {func(t *testing.T, dir, path string) error { return errors.Join(write(path), fix(t, dir)) },
 			"its directory is immutable", true},
