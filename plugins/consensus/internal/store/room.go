@@ -19,6 +19,8 @@ const (
 	// DefaultPauseShare bounds the part of the time in which a store stands still because it is rewritten, whatever its roles write and delete: one part of
 	// so many.
 	DefaultPauseShare = 20
+	// rewriteBefore is for how long no copy begins after one has kept the database from being rewritten: the keeper tries again within that, and so does a person.
+	rewriteBefore = 4 * DefaultRoomInterval
 	// roomBound is how long a compaction may take.
 	roomBound = time.Minute
 	// freedCommits is how often the database is committed at most after a compaction until what that has freed counts as free, and freedPause is the pause between two.
@@ -111,9 +113,12 @@ var errCopying = fmt.Errorf("%w: a snapshot of it is being taken; try again when
 // rewrite defragments the database. Nothing else moves meanwhile, which is not to be taken for a store that hangs.
 func (s *Store) rewrite() (took time.Duration, err error) {
 	if !s.copying.TryLock() {
+		until := time.Now().Add(rewriteBefore)
+		s.rewriteFirst.Store(&until)
 		return 0, errCopying
 	}
 	defer s.copying.Unlock()
+	defer s.rewriteFirst.Store(nil)
 	s.pulse.rewriting.Store(true)
 	defer s.pulse.rewriting.Store(false)
 	began := time.Now()

@@ -160,6 +160,10 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 	if err != nil {
 		return nil, fmt.Errorf("%w: the store does not answer within a quorum: %w", ErrNotNow, err)
 	}
+	// Whoever takes one snapshot after the other does not keep the store from making room.
+	if until := s.rewriteFirst.Load(); until != nil && time.Now().Before(*until) {
+		return nil, fmt.Errorf("%w: its database is to be defragmented first; try again in %s", ErrNotNow, rewriteBefore)
+	}
 	// Defragmenting would wait for the end of the copy, and everybody for that.
 	if !s.copying.TryLock() {
 		return nil, fmt.Errorf("%w: its database is being defragmented; try again", ErrNotNow)

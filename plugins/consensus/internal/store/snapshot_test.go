@@ -320,7 +320,8 @@ func hole(t testing.TB, s *store.Store) {
 	})
 }
 
-// TestSnapshotAndDefragmenting holds that the database is not defragmented while it is copied, for which everybody would wait, and that a copy that nobody waits for ends.
+// TestSnapshotAndDefragmenting holds that the database is not defragmented while it is copied, for which everybody would wait, and that a copy that nobody waits for ends. The next
+// one waits until the database was defragmented.
 func TestSnapshotAndDefragmenting(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
 	large(t, s)
@@ -350,6 +351,12 @@ func TestSnapshotAndDefragmenting(t *testing.T) {
 	close(goOn)
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("a copy that nobody waits for: %v", err)
+	}
+	if _, err := s.Snapshot(storetest.Context(t), ""); !errors.Is(err, store.ErrNotNow) || !strings.Contains(err.Error(), "to be defragmented first") {
+		t.Errorf("a copy before the database was defragmented: %v", err)
+	}
+	if recovered, err := storetest.Recover(storetest.Context(t), s); err != nil || recovered.After >= recovered.Before {
+		t.Errorf("defragmenting after that: %+v, %v", recovered, err)
 	}
 	take(t, s, "")
 }

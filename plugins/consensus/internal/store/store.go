@@ -94,10 +94,12 @@ type Store struct {
 	following  sync.WaitGroup // of etcd, until it stops
 	usage      *usage.Counter
 	// snapshot is since when there is a snapshot; nil: there is none. copying is held while the database is copied, or rewritten.
-	snapshot  atomic.Pointer[time.Time]
-	copying   sync.Mutex
-	freeSpace func(directory string) (free, all int64, err error)
-	allocated allocation // of attend's goroutine
+	snapshot atomic.Pointer[time.Time]
+	copying  sync.Mutex
+	// rewriteFirst is until when no copy begins, since one has kept the database from being rewritten; nil: any may.
+	rewriteFirst atomic.Pointer[time.Time]
+	freeSpace    func(directory string) (free, all int64, err error)
+	allocated    allocation // of attend's goroutine
 
 	accounts struct {
 		sync.Mutex
