@@ -44,7 +44,8 @@ const (
 	// marginEvery is after how many bytes of a snapshot it is looked again whether there is room.
 	marginEvery = 1 << 20
 	// workBytes is after how many bytes of the database the copy rests, and restShare for how many times as long as these took: the store answers its users on the same processors and disk.
-	workBytes, restShare = 256 << 10, 3
+	// What is left to copy has one part in restReserve of the time that is left, and it rests in that only while it needs less.
+	workBytes, restShare, restReserve = 256 << 10, 3, 2
 	// window is how far back the compression looks, which is what it keeps in memory.
 	window = 1 << 20
 )
@@ -188,7 +189,7 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 	}
 	manifest.Revision, manifest.CompactRevision = revisionsOf(copied)
 	written := &spool{ctx: ctx, file: file, hash: sha256.New(), margin: s.checkMargin}
-	sum, err := pack(written, to, resting{ctx, database})
+	sum, err := pack(written, to, resting{ctx, database, manifest.DatabaseSize})
 	if err := errors.Join(err, database.Close()); err != nil {
 		return nil, s.explain(ctx, err)
 	}
@@ -241,11 +242,12 @@ func pack(to io.Writer, recipient age.Recipient, database io.WriterTo) (sum []by
 type resting struct {
 	ctx      context.Context
 	database io.WriterTo
+	size     int64
 }
 
 // WriteTo implements io.WriterTo.
 func (r resting) WriteTo(to io.Writer) (int64, error) {
-	return r.database.WriteTo(&paced{ctx: r.ctx, to: to, began: time.Now()})
+	return r.database.WriteTo(&paced{ctx: r.ctx, to: to, began: time.Now(), left: r.size})
 }
 
 // paced rests now and then.
@@ -253,7 +255,10 @@ type paced struct {
 	ctx   context.Context
 	to    io.Writer
 	began time.Time
-	bytes int
+	bytes int // since it last rested
+	// left is how many bytes are left to copy, and done and worked are how many were copied before it last rested, in which time.
+	left, done int64
+	worked     time.Duration
 }
 
 // Write implements io.Writer.
@@ -262,7 +267,7 @@ func (p *paced) Write(part []byte) (int, error) {
 	if p.bytes += n; p.bytes < workBytes || err != nil {
 		return n, err
 	}
-	rest := time.NewTimer(restShare * time.Since(p.began))
+	rest := time.NewTimer(p.rest(time.Since(p.began)))
 	defer rest.Stop()
 	select {
 	case <-rest.C:
@@ -271,6 +276,19 @@ func (p *paced) Write(part []byte) (int, error) {
 	}
 	p.began, p.bytes = time.Now(), 0
 	return n, nil
+}
+
+// rest returns how long to rest after so much work.
+func (p *paced) rest(took time.Duration) time.Duration {
+	p.worked += took
+	p.done += int64(p.bytes)
+	p.left -= int64(p.bytes)
+	rest := restShare * took
+	if end, bounded := p.ctx.Deadline(); bounded {
+		needed := time.Duration(float64(p.worked) * float64(p.left) / float64(p.done))
+		rest = min(rest, time.Until(end)/restReserve-needed)
+	}
+	return rest
 }
 
 // unsealed is a payload that is not sealed.

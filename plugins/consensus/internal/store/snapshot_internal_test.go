@@ -33,6 +33,27 @@ func TestACopyRests(t *testing.T) {
 	})
 }
 
+// TestACopyThatIsShortOfTimeDoesNotRest holds that a copy whose work needs most of its time is complete within that.
+func TestACopyThatIsShortOfTimeDoesNotRest(t *testing.T) {
+	const pieces, bound = 100, 1000 * time.Millisecond
+	for _, work := range []time.Duration{time.Millisecond, 4 * time.Millisecond, 9 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), bound)
+			defer cancel()
+			began := time.Now()
+			copied := &paced{ctx: ctx, to: laborious(work), began: began, left: pieces * workBytes}
+			for range pieces {
+				if _, err := copied.Write(make([]byte, workBytes)); err != nil {
+					t.Fatalf("pieces that take %s each are not copied within %s: %v", work, bound, err)
+				}
+			}
+			if took := time.Since(began); took >= bound || work == time.Millisecond && took != pieces*work*(1+restShare) {
+				t.Errorf("%d pieces that take %s each: took %s", pieces, work, took)
+			}
+		})
+	}
+}
+
 // laborious takes so long for each write.
 type laborious time.Duration
 
