@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// lookInterval is how often the other members are asked how they are while all answer, and lookAgain while one does not, or says that another one does not. A learner that has not answered
-	// yet is asked with each lookTick: it votes only when all have heard it.
+	// lookInterval is how often the other members are asked how they are while all answer, and lookAgain while one does not, or says that another one does not. A learner that does
+	// not answer is asked again after a quarter of the time for which it has not, if that is less: it votes only when all have heard it. It is looked with each lookTick whom to ask.
 	lookInterval = 10 * time.Second
 	lookAgain    = 2 * time.Second
 	lookTick     = 200 * time.Millisecond
+	missedPart   = 4
 	// missedFor is how long a member must not have answered until that is told. Within that time whoever reaches it has asked it again, and has been asked: what is older than that says
 	// nothing of it.
 	missedFor = 2*lookAgain + 2*answerBound
@@ -62,7 +63,11 @@ func (r *reach) due(others []Peer, now time.Time) bool {
 	for _, peer := range others {
 		one, known := r.of[peer.ID]
 		missed := !one.missed.IsZero()
-		if !known || missed && peer.Learner || (missed || len(one.state.Unreached) > 0) && since >= lookAgain {
+		again := lookAgain
+		if missed && peer.Learner {
+			again = min(again, now.Sub(one.missed)/missedPart)
+		}
+		if !known || (missed || len(one.state.Unreached) > 0) && since >= again {
 			return true
 		}
 	}
