@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -253,6 +254,20 @@ func (unheard) WriteHeader(int) {}
 type Place struct {
 	// Listen is the address (host:port) that it takes; port 0: any. Host is by what others reach it.
 	Listen, Host string
+}
+
+// bind listens there. Where another process has the port on one of the machine's addresses, as another node of it may, it is the member's own address alone.
+func (p Place) bind() (bound net.Listener, alone bool, err error) {
+	bound, err = peers.Bind(p.Listen)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return bound, false, err
+	}
+	host, port, _ := net.SplitHostPort(p.Listen) // it was bound
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return nil, false, err
+	}
+	bound, err = peers.Bind(net.JoinHostPort(p.Host, port))
+	return bound, true, err
 }
 
 // at is the address under which others reach what was bound.

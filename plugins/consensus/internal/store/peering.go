@@ -48,6 +48,7 @@ type peering struct {
 	mu       sync.Mutex
 	bound    net.Listener // nil: nothing is
 	place    Place        // of bound
+	alone    bool         // it is on the address in place.Host alone, since another process has the port on another one
 	listener *peers.Listener
 
 	// moving and forgetting say that one is at it: neither is to hold anything else up.
@@ -90,13 +91,13 @@ func (p *peering) take(place Place) error {
 		return nil
 	}
 	moved := p.place.Host != "" && p.place.Host != place.Host
-	if p.bound == nil || p.place.Listen != place.Listen {
+	if p.bound == nil || p.place.Listen != place.Listen || p.alone && moved {
 		p.release()
-		bound, err := peers.Bind(place.Listen)
+		bound, alone, err := place.bind()
 		if err != nil {
 			return err
 		}
-		p.bound = bound
+		p.bound, p.alone = bound, alone
 	}
 	if moved {
 		p.outgoing.Renew()
