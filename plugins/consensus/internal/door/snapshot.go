@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -15,6 +17,9 @@ import (
 
 // snapshotPart is how much of a snapshot is sent in one message.
 const snapshotPart = 256 << 10
+
+// snapshotWithin is how long a snapshot that was taken may be read: a curator gives up before, unless its process stands still, and no other snapshot is taken meanwhile.
+const snapshotWithin = 35 * time.Minute
 
 // snapshots serves consensusv1.SnapshotService, to the cluster user only (see mayCall): a snapshot has what all users have stored.
 type snapshots struct {
@@ -29,6 +34,8 @@ func (s *snapshots) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, strea
 		return refused(err)
 	}
 	defer taken.Close()
+	limit := time.AfterFunc(snapshotWithin, func() { _ = taken.Close() })
+	defer limit.Stop()
 	if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Manifest{Manifest: taken.Manifest}}); err != nil {
 		return err
 	}
@@ -42,6 +49,8 @@ func (s *snapshots) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, strea
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 			return nil
+		case errors.Is(err, os.ErrClosed):
+			return status.Errorf(codes.DeadlineExceeded, "consensus: the snapshot was not read within %s", snapshotWithin)
 		case err != nil:
 			return status.Errorf(codes.Internal, "consensus: read the snapshot that was taken: %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"filippo.io/age"
@@ -62,7 +63,7 @@ type Snapshot struct {
 // Read reads the payload.
 func (s *Snapshot) Read(into []byte) (int, error) { return s.file.Read(into) }
 
-// Close removes it from the disk. Another one can be taken then.
+// Close removes it from the disk. Another one can be taken then. It may be called more than once, and while somebody reads.
 func (s *Snapshot) Close() error {
 	defer s.close()
 	return s.file.Close()
@@ -101,7 +102,7 @@ func (s *Store) takeSnapshot(ctx context.Context, recipient string) (*Snapshot, 
 		end()
 		return nil, err
 	}
-	return &Snapshot{Manifest: manifest, file: file, close: end}, nil
+	return &Snapshot{Manifest: manifest, file: file, close: sync.OnceFunc(end)}, nil
 }
 
 // parseRecipient returns nil for nobody.

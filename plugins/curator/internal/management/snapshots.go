@@ -23,6 +23,8 @@ import (
 // snapshotWithin is how long a snapshot may take, up to its last byte: a member takes one at a time, so whoever reads slowly keeps the others waiting.
 const snapshotWithin = 30 * time.Minute
 
+var errSlowReader = answer.Errorf(codes.DeadlineExceeded, "the snapshot was not complete within %s: the member was slow to take it, or this connection is slow: try again", snapshotWithin)
+
 // StreamSnapshot implements clusterv1.ManagementServiceServer.
 func (s *Service) StreamSnapshot(_ *clusterv1.StreamSnapshotRequest, stream grpc.ServerStreamingServer[clusterv1.StreamSnapshotResponse]) error {
 	state, err := s.readFor(stream.Context())
@@ -65,7 +67,7 @@ func (s *Service) streamSnapshot(ctx context.Context, state *store.State, recipi
 	if s.config.StoreSnapshots == nil {
 		return errNoSnapshots
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshotWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, snapshotWithin, errSlowReader)
 	defer cancel()
 	parts, err := s.config.StoreSnapshots.TakeSnapshot(ctx, &consensusv1.TakeSnapshotRequest{Recipient: recipient})
 	if err != nil {
@@ -82,10 +84,24 @@ func (s *Service) streamSnapshot(ctx context.Context, state *store.State, recipi
 	if err := send(header.Marshal()); err != nil {
 		return err
 	}
+	sent := make(chan error, 1)
+	go func() { sent <- sendParts(parts, send) }()
+	select {
+	case err := <-sent:
+		if err == nil {
+			s.made(ctx, false, "snapshot of the store taken", "revision", header.Manifest.Revision, "bytes", header.Size(), "sealed_to", cmp.Or(recipient, "nobody"))
+		}
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx) // a send that a caller holds up by not reading ends with the stream
+	}
+}
+
+// sendParts sends what comes after the manifest.
+func sendParts(parts grpc.ServerStreamingClient[consensusv1.TakeSnapshotResponse], send func([]byte) error) error {
 	for {
 		part, err := parts.Recv()
 		if errors.Is(err, io.EOF) {
-			s.made(ctx, false, "snapshot of the store taken", "revision", header.Manifest.Revision, "bytes", header.Size(), "sealed_to", cmp.Or(recipient, "nobody"))
 			return nil
 		}
 		if err != nil {
