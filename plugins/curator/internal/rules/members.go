@@ -34,14 +34,18 @@ func Unsafe(before, after *store.State) []string {
 	case len(is.voters) == 0:
 		return []string{fmt.Sprintf("no voting member of the consensus store would be left without %s: wait until %s has one (`reeve node list`)",
 			going, strings.Join(stay, " or "))}
-	case is.margin() <= 0 && is.margin() <= was.margin() && len(is.apart) > 0:
+	case is.margin() > 0 || is.margin() > was.margin():
+		return nil
+	case 2*(len(is.voters)-len(is.silent)) > len(is.voters):
 		return []string{fmt.Sprintf("the consensus store would have no quorum without %s, since members that stay do not reach each other (%s): "+
 			"open the way between these nodes first", going, strings.Join(is.apart, ", "))}
-	case is.margin() <= 0 && is.margin() <= was.margin():
-		return []string{fmt.Sprintf("the consensus store would have no quorum without %s, since of the %d voting members left those of %s do not answer: "+
-			"bring them back, or take them out first", going, len(is.voters), strings.Join(is.silent, ", "))}
 	}
-	return nil
+	reason := fmt.Sprintf("the consensus store would have no quorum without %s, since of the %d voting members left those of %s do not answer: "+
+		"bring them back, or take them out first", going, len(is.voters), strings.Join(is.silent, ", "))
+	if len(is.apart) > 0 {
+		reason += fmt.Sprintf("; others do not reach each other (%s): open the way between these nodes", strings.Join(is.apart, ", "))
+	}
+	return []string{reason}
 }
 
 // polled is the voting members of the consensus store by what becomes of them, as IDs of their nodes.

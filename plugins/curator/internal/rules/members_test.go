@@ -21,8 +21,12 @@ func TestBridge(t *testing.T) {
 	}
 	voter := &clusterv1.RoleAssignment{Role: "consensus"}
 	state := func(members ...*consensusv1.StoreStateMember) *store.State {
+		nodes := make(map[string]*clusterv1.NodeRecord)
+		for _, member := range members {
+			nodes[member.GetNodeId()] = record(member.GetNodeId(), voter)
+		}
 		return &store.State{
-			Nodes: map[string]*clusterv1.NodeRecord{"a": record("a", voter), "b": record("b", voter), "c": record("c", voter)},
+			Nodes: nodes,
 			Plugins: map[string]*clusterv1.PluginRecord{"consensus": {Name: "consensus", Manifest: &rolev1.Manifest{Roles: []*rolev1.RoleManifest{{
 				Name: "consensus", Provides: []string{store.CapabilityConsensus},
 			}}}}},
@@ -44,5 +48,11 @@ func TestBridge(t *testing.T) {
 		if why, _ := rules.Abrupt(whole, id); len(why) > 0 {
 			t.Errorf("that %s is removed from a store whose members reach each other: %q", id, why)
 		}
+	}
+	// That two do not reach each other is not the reason where those that answer are no majority.
+	silent := state(member("a", "b"), member("b", "a"), member("c"), &consensusv1.StoreStateMember{NodeId: "d", MemberId: "1d"}, &consensusv1.StoreStateMember{NodeId: "e", MemberId: "1e"})
+	why := rules.Unsafe(silent, silent.With(&store.Change{Nodes: []*clusterv1.NodeRecord{record("c")}}))
+	if len(why) != 1 || !strings.Contains(why[0], "since of the 4 voting members left those of d, e do not answer: bring them back") || !strings.Contains(why[0], "; others do not reach each other (a and b)") {
+		t.Errorf("that c leaves while others do not answer: %q", why)
 	}
 }
