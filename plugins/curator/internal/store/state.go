@@ -30,6 +30,7 @@ type State struct {
 	CAPrepared bool
 	// CARetired is how many were retired so far.
 	CARetired uint64
+	signing   *signing // of CA, by setCA
 	// Epoch counts the management writes.
 	Epoch         uint64
 	epochRevision int64 // the revision that last wrote it
@@ -368,4 +369,5 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 
 func (s *State) setCA(record *curatorv1.CertificateAuthority) {
 	s.CA, s.CAPrepared, s.CARetired = record.GetCertificates(), record.GetPrepared(), record.GetRetired()
+	s.signing = newSigning(s.CA)
 }

@@ -195,7 +195,8 @@ type Genesis struct {
 // State returns the records as decisions see them.
 func (g Genesis) State() *State {
 	state := newState(0).With(&Change{Nodes: []*clusterv1.NodeRecord{g.Node}, Plugins: g.Plugins, Policy: g.Policy})
-	state.Cluster, state.CA, state.Epoch = g.Cluster, g.CA.GetCertificates(), 1
+	state.Cluster, state.Epoch = g.Cluster, 1
+	state.setCA(g.CA)
 	return state
 }
 
