@@ -26,7 +26,7 @@ func (s *Service) Recover(ctx context.Context, _ *consensusv1.RecoverRequest) (*
 	switch {
 	case errors.As(err, &full), errors.Is(err, store.ErrCorrupt):
 		return nil, status.Errorf(codes.FailedPrecondition, "consensus: %v", err)
-	case errors.Is(err, store.ErrNoQuorum), errors.Is(err, store.ErrNotNow):
+	case errors.Is(err, store.ErrNoQuorum), errors.Is(err, store.ErrCopying):
 		return nil, status.Errorf(codes.Unavailable, "consensus: %v", err)
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()

@@ -71,7 +71,7 @@ func (s *Store) tryRoom(ctx context.Context, worth func(size, inUse int64) bool)
 	if size, gain := commitFreed(ctx, database, commits, worth); gain {
 		pause, err = s.rewrite()
 		if err != nil {
-			return pause, fmt.Errorf("rewrite its database: %w", err)
+			return pause, err
 		}
 		s.log.Info("rewrote the store's database without its holes", "before", size, "after", database.Size(), "took", pause.String())
 	}
@@ -107,22 +107,24 @@ func commitFreed(ctx context.Context, database backend.Backend, commits int, wor
 	return size, false
 }
 
-// errCopying says that the database is not rewritten now. That would wait for the end of the copy, and everybody for that.
-var errCopying = fmt.Errorf("%w: a snapshot of it is being taken; try again when that is done", ErrNotNow)
+// ErrCopying says that the database is not rewritten now. That would wait for the end of the copy, and everybody for that.
+var ErrCopying = errors.New("cannot rewrite the database while a snapshot of it is taken: try again when that is done")
 
 // rewrite defragments the database. Nothing else moves meanwhile, which is not to be taken for a store that hangs.
 func (s *Store) rewrite() (took time.Duration, err error) {
 	if !s.copying.TryLock() {
 		until := time.Now().Add(rewriteBefore)
 		s.rewriteFirst.Store(&until)
-		return 0, errCopying
+		return 0, ErrCopying
 	}
 	defer s.copying.Unlock()
 	defer s.rewriteFirst.Store(nil)
 	s.pulse.rewriting.Store(true)
 	defer s.pulse.rewriting.Store(false)
 	began := time.Now()
-	err = s.etcd.Server.Defragment()
+	if err = s.etcd.Server.Defragment(); err != nil {
+		err = fmt.Errorf("rewrite the database: %w", err)
+	}
 	return time.Since(began), err
 }
 

@@ -29,11 +29,11 @@ var (
 	// ErrRecipient says that it cannot be sealed to what was given.
 	ErrRecipient = errors.New("the recipient is not the public half of a recovery key, which begins with age1")
 	// ErrUnderway says that another one is being taken, or read.
-	ErrUnderway = errors.New("another one is being taken")
+	ErrUnderway = errors.New("another snapshot is being taken")
 	// ErrUnfit says that this member, as it is, takes none.
-	ErrUnfit = errors.New("its member takes none as it is")
+	ErrUnfit = errors.New("its member cannot take one")
 	// ErrNotNow says that it may do so later.
-	ErrNotNow = errors.New("its member takes none at the moment")
+	ErrNotNow = errors.New("its member cannot take one now")
 )
 
 const (

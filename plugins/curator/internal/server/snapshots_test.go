@@ -229,7 +229,7 @@ func TestSnapshotsThatFail(t *testing.T) {
 	}{
 		"another cluster":       {&member{cluster: "c-4567"}, codes.Internal, "another snapshot than it was asked for"},
 		"another recipient":     {&member{recipient: "age1somebody"}, codes.Internal, "another snapshot than it was asked for"},
-		"another one under way": {&member{refuses: status.Error(codes.ResourceExhausted, "another one is being taken")}, codes.ResourceExhausted, "another one is being taken"},
+		"another one under way": {&member{refuses: status.Error(codes.ResourceExhausted, "another snapshot is being taken")}, codes.ResourceExhausted, "another snapshot is being taken"},
 		"a member that cannot":  {&member{refuses: status.Error(codes.Unimplemented, "unknown service")}, codes.FailedPrecondition, "upgrade it"},
 		"it ends in the middle": {&member{breaks: status.Error(codes.Unavailable, "the disk")}, codes.Unavailable, "the disk"},
 	} {
