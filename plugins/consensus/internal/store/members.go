@@ -100,13 +100,17 @@ func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 		s.log.Error("cannot ask the other members of the store how they are", "error", err)
 		return answers
 	}
+	path := statePath
+	if s.reach.misses(others) {
+		path += "?" + missingQuery
+	}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, peer := range others {
 		asking.Go(func() {
 			client := peers.Client(credentials, peer.ID, answerBound)
 			for _, url := range peer.URLs {
-				if state, err := askOne(ctx, client, url); err == nil && state.Member == peers.FormatMember(peer.ID) {
+				if state, err := askOne(ctx, client, url+path); err == nil && state.Member == peers.FormatMember(peer.ID) {
 					mu.Lock()
 					answers[peer.ID] = state
 					mu.Unlock()
@@ -122,7 +126,7 @@ func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 }
 
 func askOne(ctx context.Context, client *http.Client, url string) (peers.State, error) {
-	content, _, err := getFrom(ctx, client, url+statePath)
+	content, _, err := getFrom(ctx, client, url)
 	if err != nil {
 		return peers.State{}, err
 	}

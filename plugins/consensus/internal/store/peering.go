@@ -31,6 +31,8 @@ const (
 	moveBound = 5 * time.Second
 	// statePath is where a member tells the others how it is.
 	statePath = "/reeve/state"
+	// missingQuery is in the query of who asks for that and misses a member. A former version does not look at it.
+	missingQuery = "missing"
 )
 
 // peering is where the other members reach this one: nowhere while there are none.
@@ -290,7 +292,10 @@ func reachable(handler http.Handler) http.Handler {
 }
 
 // state tells another member how this one is.
-func (p *peering) state(w http.ResponseWriter, _ *http.Request) {
+func (p *peering) state(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has(missingQuery) {
+		p.store.reach.hasten(time.Now())
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(p.store.state())
 }

@@ -18,8 +18,8 @@ const (
 	lookAgain    = 2 * time.Second
 	lookTick     = 200 * time.Millisecond
 	missedPart   = 4
-	// missedFor is how long a member must not have answered until that is told. Within that time whoever reaches it has asked it again, and has been asked: what is older than that says
-	// nothing of it.
+	// missedFor is how long a member must not have answered until that is told. Whoever misses one says so when it asks the others, and has them ask, too. So within that time whoever reaches it
+	// has asked it again, and has been asked: what is older than that says nothing of it.
 	missedFor = 2*lookAgain + 2*answerBound
 )
 
@@ -27,7 +27,9 @@ const (
 type reach struct {
 	mu    sync.Mutex
 	asked time.Time
-	of    map[uint64]heard
+	// told is when another member last said that it misses one, which the local one may have heard.
+	told time.Time
+	of   map[uint64]heard
 }
 
 // heard is how another member answered when it was last asked.
@@ -71,7 +73,21 @@ func (r *reach) due(others []Peer, now time.Time) bool {
 			return true
 		}
 	}
-	return len(others) > 0 && since >= lookInterval
+	return len(others) > 0 && (since >= lookInterval || now.Sub(r.told) < missedFor && since >= lookAgain)
+}
+
+// hasten has the others be asked more often for a while.
+func (r *reach) hasten(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = now
+}
+
+// misses reports whether a voter does not answer, from the first time on.
+func (r *reach) misses(others []Peer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(others, func(peer Peer) bool { return !peer.Learner && !r.of[peer.ID].missed.IsZero() })
 }
 
 // tell says in the state of the local member whom it reaches.

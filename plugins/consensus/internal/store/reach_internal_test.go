@@ -35,4 +35,18 @@ func TestMissedLearnerIsAskedLessAndLess(t *testing.T) {
 	if r.due([]Peer{learner}, now.Add(lookInterval-lookTick)) {
 		t.Error("one that answers is asked as often as one that does not")
 	}
+	// Who is asked by one that misses somebody asks the others more often for a while.
+	r.hasten(now)
+	if r.due([]Peer{learner}, now.Add(lookAgain-lookTick)) || !r.due([]Peer{learner}, now.Add(lookAgain)) {
+		t.Error("another member misses one, and the others are not asked then")
+	}
+	r.note([]Peer{learner}, nil, now)
+	if r.misses([]Peer{learner}) || !r.misses([]Peer{voter}) {
+		t.Error("what is missed is not a voter that does not answer")
+	}
+	later := now.Add(missedFor)
+	r.note([]Peer{voter}, map[uint64]peers.State{2: {}}, later)
+	if r.misses([]Peer{voter}) || r.due([]Peer{voter}, later.Add(lookAgain)) {
+		t.Error("all is well, and the others are asked again")
+	}
 }
