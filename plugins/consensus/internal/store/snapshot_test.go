@@ -337,12 +337,16 @@ func TestSnapshotAndDefragmenting(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(storetest.Context(t))
 	defer cancel()
-	failed := make(chan error)
+	failed := make(chan error, 1)
 	go func() {
 		_, err := s.Snapshot(ctx, "")
 		failed <- err
 	}()
-	<-copying
+	select {
+	case <-copying:
+	case err := <-failed:
+		t.Fatalf("the snapshot is over before its copy was held up: %v", err)
+	}
 	if _, err := storetest.Recover(storetest.Context(t), s); !errors.Is(err, store.ErrCopying) {
 		t.Errorf("defragmenting while the database is copied: %v", err)
 	}
