@@ -47,6 +47,7 @@ func TestWriteAndRemove(t *testing.T) {
 		{"empty lines at the end", "a\n\n\n", "a\n\n\n" + written + "\n", "a\n\n\n"},
 		{"only a newline", "\n", "\n" + written + "\n", "\n"},
 		{"carriage returns", "a\r\nb\r\n", "a\r\nb\r\n" + written + "\n", "a\r\nb\r\n"},
+		{"a NUL alone", "\x00", "\x00\n" + written + "\n", "\x00"},
 		{"a NUL and bytes that are no text", "a\x00b\n\xff\xfe\n", "a\x00b\n\xff\xfe\n" + written + "\n", "a\x00b\n\xff\xfe\n"},
 		{"another block, in its place", lines("a", begin, note, "198.51.100.7\tgone gone.node.reeve", end, "b", ""), lines("a", written, "b", ""), "a\nb\n"},
 		{"a block with carriage returns", lines("a", begin+"\r", note+"\r", one+"\r", end+"\r", "b", ""), lines("a", written, "b", ""), "a\nb\n"},
