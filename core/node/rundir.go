@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/core/roles"
 )
 
 const (
@@ -40,53 +44,94 @@ func (n *node) keepRun(ctx context.Context) error {
 	return nil
 }
 
-// keepRoles restarts the roles if somebody removed the directories in which their sockets are. A role that runs sees only the directories that were there
-// when it started, so it would never reach another role again.
+// keepRoles restarts the roles if somebody removed the directories in which their sockets are.
 func (w *whole) keepRoles(ctx context.Context) {
-	roots := make(map[string]*os.File)
-	defer func() {
-		for _, root := range roots {
-			_ = root.Close()
-		}
-	}()
-	followRun(ctx, w.node.storage.Run, func() error {
-		paths, err := w.plugins.launcher.MakeRunDirectories()
-		if errors.Is(err, fs.ErrNotExist) {
-			return err // keepRun is about to make their parent
-		}
+	sockets := &roleSockets{
+		log:         w.log,
+		directories: w.plugins.launcher.MakeRunDirectories,
+		running: func() (names []string) {
+			instances, _ := w.reconciler.Instances().Get()
+			for _, instance := range instances {
+				if instance.Remit != nil {
+					names = append(names, instance.Remit.Role)
+				}
+			}
+			return names
+		},
+		restart: func(role string) error {
+			return w.reconciler.Replace(ctx, role, "because somebody removed the directory of its socket")
+		},
+		roots: make(map[string]*os.File),
+		cut:   make(map[string]bool),
+	}
+	defer sockets.close()
+	followRun(ctx, w.node.storage.Run, sockets.look)
+}
+
+// roleSockets finds the roles that somebody cut off from the others. A role that runs sees only the directories that were there when it started, so it
+// would never reach another role again.
+type roleSockets struct {
+	log hclog.Logger
+	// directories makes the directories that are missing, and returns all of them.
+	directories func() ([]string, error)
+	// running returns the roles that have a process.
+	running func() []string
+	restart func(role string) error
+	// roots are the directories as they were last seen. They are held open, so the kernel does not use their inode numbers again.
+	roots map[string]*os.File
+	// cut are the roles that are still to be restarted.
+	cut map[string]bool
+}
+
+func (s *roleSockets) close() {
+	for _, root := range s.roots {
+		_ = root.Close()
+	}
+}
+
+// look makes what is missing, and restarts the roles that do not see it. After an error the next look goes on where this one ended.
+func (s *roleSockets) look() error {
+	paths, err := s.directories()
+	if errors.Is(err, fs.ErrNotExist) {
+		return err // keepRun is about to make their parent
+	}
+	if err != nil {
+		s.log.Error("the directories of roles are gone and cannot be made; trying again", "error", err)
+		return err
+	}
+	for _, path := range paths {
+		now, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
-			w.log.Error("the directories of roles are gone and cannot be made; trying again", "error", err)
 			return err
 		}
-		lost := false
-		for _, path := range paths {
-			// Held open, so its inode number is not used again.
-			now, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			if former := roots[path]; former != nil {
-				lost = lost || !same(former, now)
-				_ = former.Close()
-			}
-			roots[path] = now
+		former := s.roots[path]
+		s.roots[path] = now
+		if former == nil {
+			continue
 		}
-		if !lost {
-			return nil
-		}
-		w.log.Warn("somebody removed the directories of the roles' sockets; the roles are restarted", "run", w.node.storage.Run)
-		instances, _ := w.reconciler.Instances().Get()
-		for _, instance := range instances {
-			if instance.Remit == nil {
-				continue
-			}
-			role := instance.Remit.Role
-			if err := w.reconciler.Replace(ctx, role, "because somebody removed the directory of its socket"); err != nil && ctx.Err() == nil {
-				w.log.Error("cannot restart a role without its socket", "role", role, "error", err)
+		if !same(former, now) {
+			for _, role := range s.running() {
+				s.cut[role] = true
 			}
 		}
+		_ = former.Close()
+	}
+	if len(s.cut) == 0 {
 		return nil
-	})
+	}
+	s.log.Warn("somebody removed the directories of the roles' sockets; the roles are restarted", "roles", slices.Sorted(maps.Keys(s.cut)))
+	var problems []error
+	for _, role := range slices.Sorted(maps.Keys(s.cut)) {
+		err := s.restart(role)
+		var notDesired *roles.NotDesiredError
+		if err == nil || errors.As(err, &notDesired) {
+			delete(s.cut, role)
+			continue
+		}
+		s.log.Error("cannot restart a role without its socket; trying again", "role", role, "error", err)
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
 }
 
 func same(a, b *os.File) bool {

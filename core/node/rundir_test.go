@@ -2,10 +2,15 @@ package node
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/storage"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -56,4 +61,59 @@ func TestTheRunDirectoryIsRemoved(t *testing.T) {
 	if err := a.end(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A directory of roles is removed while another one is missing, and a role cannot be restarted at first: each role is restarted all the same, once.
+func TestRolesWithoutTheirSockets(t *testing.T) {
+	run := t.TempDir()
+	host, services := filepath.Join(run, "host"), filepath.Join(run, "services")
+	set := func(paths ...string) {
+		t.Helper()
+		for _, path := range paths {
+			if err := errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	set(host, services)
+	refusal := error(nil)
+	var restarted []string
+	sockets := &roleSockets{
+		log:         hclog.NewNullLogger(),
+		directories: func() ([]string, error) { return []string{host, services}, nil },
+		running:     func() []string { return []string{"api", "beacon", "gone"} },
+		restart: func(role string) error {
+			if role == "gone" {
+				return &roles.NotDesiredError{Role: role}
+			}
+			if role == "beacon" && refusal != nil {
+				return refusal
+			}
+			restarted = append(restarted, role)
+			return nil
+		},
+		roots: make(map[string]*os.File),
+		cut:   make(map[string]bool),
+	}
+	defer sockets.close()
+	expect := func(when string, problem error, want ...string) {
+		t.Helper()
+		restarted = nil
+		if err := sockets.look(); !errors.Is(err, problem) || !slices.Equal(restarted, want) {
+			t.Errorf("%s: %v, restarted %q, not %q", when, err, restarted, want)
+		}
+	}
+	expect("at first", nil)
+	expect("unchanged", nil)
+	set(host)
+	if err := os.Remove(services); err != nil {
+		t.Fatal(err)
+	}
+	expect("one is still missing", fs.ErrNotExist)
+	refusal = errors.New("not now")
+	set(services)
+	expect("all are there", refusal, "api")
+	refusal = nil
+	expect("the role that failed", nil, "beacon")
+	expect("all are restarted", nil)
 }
