@@ -47,8 +47,14 @@ func (n *node) keepRun(ctx context.Context) error {
 // keepRoles restarts the roles if somebody removed the directories in which their sockets are.
 func (w *whole) keepRoles(ctx context.Context) {
 	sockets := &roleSockets{
-		log:         w.log,
-		directories: w.plugins.launcher.MakeRunDirectories,
+		log: w.log,
+		directories: func() ([]string, error) {
+			// MendRun refuses it as well, but may not have seen it yet.
+			if err := w.node.storage.CheckRun(); err != nil {
+				return nil, err
+			}
+			return w.plugins.launcher.MakeRunDirectories()
+		},
 		running: func() (names []string) {
 			instances, _ := w.reconciler.Instances().Get()
 			for _, instance := range instances {

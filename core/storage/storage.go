@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,7 +125,7 @@ func take(path string, mode os.FileMode) (*os.File, error) {
 }
 
 // MendRun makes run/ and its lock again if somebody removed them, and reports whether it did. The locks of system/ and data/ keep another core away
-// meanwhile.
+// meanwhile. It is an error if somebody else may have made run/.
 func (s *Storage) MendRun() (mended bool, err error) {
 	held, err := s.run.Stat()
 	if err != nil {
@@ -133,13 +134,46 @@ func (s *Storage) MendRun() (mended bool, err error) {
 	if now, err := os.Lstat(s.run.Name()); err == nil && os.SameFile(now, held) {
 		return false, nil
 	}
+	if err := s.CheckRun(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
 	fresh, err := take(s.Run, shared())
 	if err != nil {
 		return false, err
 	}
+	// Somebody else can have been faster.
+	if err := s.CheckRun(); err != nil {
+		return false, errors.Join(err, fresh.Close())
+	}
 	former := s.run
 	s.run = fresh
 	return true, errors.Join(chmod(s.Run, shared()), former.Close())
+}
+
+// CheckRun fails unless only the core's user and root decide what is in run/: below /tmp, whoever comes first makes what somebody removed.
+func (s *Storage) CheckRun() error {
+	parent := filepath.Dir(s.Run)
+	for _, path := range []string{parent, s.Run} {
+		info, err := os.Lstat(path)
+		if err == nil && path == parent && info.Mode().Type() == fs.ModeSymlink && trusted(info) {
+			info, err = os.Stat(path) // /var/run, say
+		}
+		if err != nil {
+			return fmt.Errorf("storage: %w", err)
+		}
+		sticky := path == parent && info.Mode()&fs.ModeSticky != 0
+		if !info.IsDir() || !trusted(info) || info.Mode().Perm()&0o022 != 0 && !sticky {
+			return fmt.Errorf("storage: the node's run directory is not made in a place that others can change: %s (%s) is not a directory that only root or user %d can write: see who made it, and remove it",
+				path, info.Mode(), os.Geteuid())
+		}
+	}
+	return nil
+}
+
+// trusted reports whether a file is root's or the core's user's.
+func trusted(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid())
 }
 
 func lock(file *os.File) error {

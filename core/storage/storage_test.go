@@ -341,3 +341,72 @@ func TestRunIsMended(t *testing.T) {
 	}
 	open(t, l)
 }
+
+// Whoever made run/ while it was missing does not get the sockets of the node.
+func TestRunOfSomebodyElse(t *testing.T) {
+	directory := func(mode os.FileMode) func(string) error {
+		// The umask does not decide.
+		return func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)) }
+	}
+	foreign := func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Lchown(path, 4711, 4711)) }
+	link := func(path string) error { return os.Symlink(t.TempDir(), path) }
+	within := func(parent func(string) error, run func(string) error) func(string) error {
+		return func(path string) error {
+			return errors.Join(parent(filepath.Dir(path)), run(path))
+		}
+	}
+	nothing := func(string) error { return nil }
+	for name, test := range map[string]struct {
+		make    func(run string) error
+		refused bool
+		root    bool
+	}{
+		"nothing":                 {nothing, false, false},
+		"its own":                 {within(directory(0o755), directory(0o700)), false, false},
+		"in a sticky one":         {within(directory(0o777|os.ModeSticky), nothing), false, false},
+		"below a link of its own": {within(link, nothing), false, false},
+		"one for all":             {within(directory(0o755), directory(0o777)), true, false},
+		"a sticky one for all":    {within(directory(0o755), directory(0o777|os.ModeSticky)), true, false},
+		"a link":                  {within(directory(0o755), link), true, false},
+		"in one for all":          {within(directory(0o777), nothing), true, false},
+		"a foreign one":           {within(directory(0o755), foreign), true, true},
+		"in a foreign one":        {within(foreign, nothing), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.root && os.Geteuid() != 0 {
+				t.Skip("cannot run: only root can give a directory to another user")
+			}
+			l := layout(t)
+			l.Run = filepath.Join(filepath.Dir(l.Run), "parent", "run")
+			s := open(t, l)
+			if err := os.RemoveAll(filepath.Dir(l.Run)); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.make(l.Run); err != nil {
+				t.Fatal(err)
+			}
+			mended, err := s.MendRun()
+			if mended == test.refused || (err != nil) != test.refused {
+				t.Fatalf("mended %t, %v", mended, err)
+			}
+			if _, err := os.Stat(filepath.Join(l.Run, "lock")); (err != nil) != test.refused {
+				t.Errorf("the lock: %v", err)
+			}
+			if check := s.CheckRun(); !test.refused && check != nil {
+				t.Error(check)
+			}
+			if !test.refused {
+				return
+			}
+			if !strings.Contains(err.Error(), "remove it") {
+				t.Errorf("it does not say what to do: %v", err)
+			}
+			if err := os.RemoveAll(filepath.Dir(l.Run)); err != nil {
+				t.Fatal(err)
+			}
+			if mended, err := s.MendRun(); !mended || err != nil {
+				t.Errorf("afterwards: %t, %v", mended, err)
+			}
+		})
+	}
+}
