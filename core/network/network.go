@@ -28,6 +28,8 @@ type Config struct {
 	Interfaces []string
 	// Kept is the file that keeps the first address; empty: none does.
 	Kept string
+	// Now is the time; nil: time.Now.
+	Now func() time.Time
 }
 
 // Room watches the node's addresses.
@@ -37,10 +39,15 @@ type Room struct {
 	// first is the first address, and alone says that the machine does not reach itself. They are Run's.
 	first string
 	alone bool
+	// away is when the first address was first missed while there were others; zero: it is there, or there are none. It is Run's.
+	away time.Time
 }
 
 // New returns the room. It does not watch before Run.
 func New(config Config) *Room {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
 	return &Room{config: config}
 }
 
@@ -80,6 +87,9 @@ func (r *Room) Run(ctx context.Context) error {
 // settle is how long the room waits for further changes before it looks: a routing daemon changes thousands of routes at once.
 const settle = 100 * time.Millisecond
 
+// returns is how long the first address may be away: an interface gets one of IPv6 at once, and waits for that of DHCPv4.
+const returns = time.Minute
+
 // watch follows the kernel's interfaces, addresses and routes until something fails.
 func (r *Room) watch(ctx context.Context, waiting *bool) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
@@ -102,11 +112,14 @@ func (r *Room) watch(ctx context.Context, waiting *bool) error {
 		case <-changes:
 			look.Reset(settle)
 		case <-look.C:
-			switch err := r.look(waiting); {
+			again, err := r.look(waiting)
+			switch {
 			case errors.Is(err, address.ErrChanging):
 				look.Reset(settle)
 			case err != nil:
 				return err
+			case again > 0:
+				look.Reset(again)
 			}
 		}
 	}
@@ -126,12 +139,13 @@ func receive(socket *nl.NetlinkSocket, changes chan<- struct{}) error {
 	}
 }
 
-// look publishes the addresses if they have changed.
-func (r *Room) look(waiting *bool) error {
+// look publishes the addresses if they have changed, and returns in what time to look again though nothing changes; 0: not at all.
+func (r *Room) look(waiting *bool) (again time.Duration, err error) {
 	list, err := r.list()
 	if err != nil {
-		return err
+		return 0, err
 	}
+	list, again = r.prefer(list)
 	current, _ := r.addresses.Get()
 	switch {
 	case len(list) == 0 && !*waiting:
@@ -141,13 +155,34 @@ func (r *Room) look(waiting *bool) error {
 		*waiting = false
 		r.config.Log.Info("addresses", "addresses", list)
 		r.addresses.Set(list)
-		r.keepFirst(list[0])
 	}
-	return nil
+	return again, nil
 }
 
-// list is the addresses by which others reach the node. The first one stays the first for as long as the machine has it, also over a restart: whatever comes later, the virtual
-// address of another program say, does not take its place.
+// prefer puts the first address first. It stays the first one for as long as the machine has it, also over a restart: whatever comes later, the virtual address of another program
+// say, does not take its place. Another one does when it has been away for a while; again is what is left of that.
+func (r *Room) prefer(list []string) (preferred []string, again time.Duration) {
+	n := slices.Index(list, r.first)
+	if len(list) == 0 || n >= 0 {
+		r.away = time.Time{}
+		if n > 0 {
+			list = append([]string{r.first}, slices.Delete(list, n, n+1)...)
+		}
+		return list, 0
+	}
+	now := r.config.Now()
+	if r.away.IsZero() {
+		r.away = now
+	}
+	if left := returns - now.Sub(r.away); r.first != "" && left > 0 {
+		return list, left
+	}
+	r.away = time.Time{}
+	r.keepFirst(list[0])
+	return list, 0
+}
+
+// list is the addresses by which others reach the node, as the kernel has them.
 func (r *Room) list() ([]string, error) {
 	all, err := address.Here(r.config.Interfaces)
 	if err != nil {
@@ -157,11 +192,7 @@ func (r *Room) list() ([]string, error) {
 		r.config.Log.Error("the loopback interface is down: the node does not reach its own curator. Switch it on: `ip link set lo up`")
 	}
 	r.alone = !address.ReachesItself(all)
-	list := address.Chosen(all)
-	if n := slices.Index(list, r.first); n > 0 {
-		list = append([]string{r.first}, slices.Delete(list, n, n+1)...)
-	}
-	return list, nil
+	return address.Chosen(all), nil
 }
 
 // keptVersion is the version of the format of the file that keeps the first address.
