@@ -88,17 +88,26 @@ func (s *Socket) Mend() (mended bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// All copies come first: without one, a server would never serve the new socket.
+	copies := make(map[*turn]net.Listener)
+	for turn := range s.turns {
+		listener, err := copyOf(fresh)
+		if err != nil {
+			problems := []error{err, fresh.Close()} // which removes the file as well, so that the next call tries again
+			for _, listener := range copies {
+				problems = append(problems, listener.Close())
+			}
+			return false, errors.Join(problems...)
+		}
+		copies[turn] = listener
+	}
 	former := s.listener
 	s.listener = fresh
 	// The name is the new socket's.
 	former.SetUnlinkOnClose(false)
 	problems := []error{former.Close()}
-	for turn := range s.turns {
-		listener, err := copyOf(fresh)
-		if err == nil {
-			err = turn.renew(listener)
-		}
-		problems = append(problems, err)
+	for turn, listener := range copies {
+		problems = append(problems, turn.renew(listener))
 	}
 	return true, errors.Join(problems...)
 }
