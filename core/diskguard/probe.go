@@ -21,6 +21,8 @@ const (
 	probeEvery = 5 * time.Second
 	// answersWithin is how long a write may take before the disk counts as one that does not answer. A busy disk is slow as well, and is forgiven.
 	answersWithin = 5 * time.Second
+	// leavesWithin is how long Run waits for what still writes when it ends: a file that is open keeps the volume from being closed.
+	leavesWithin = 100 * time.Millisecond
 )
 
 // ProbeConfig is what a Prober needs. All of it is required but Log and Write.
@@ -38,6 +40,8 @@ type ProbeConfig struct {
 type Prober struct {
 	config  ProbeConfig
 	problem event.Value[string]
+	// recorded is closed once the last event was recorded; nil: there was none. It is Run's.
+	recorded chan struct{}
 
 	mu sync.Mutex
 	// hangs says that the present write has not ended in time, answered when one last ended that had not.
@@ -81,11 +85,14 @@ func (p *Prober) hang(now bool) {
 	p.hangs = now
 }
 
-// Run probes until the context ends, and returns nil. It does not wait for a write that hangs, which only the disk can end.
+// Run probes until the context ends, and returns nil. It does not wait long for a write that hangs, which only the disk can end.
 func (p *Prober) Run(ctx context.Context) error {
 	for {
-		began, wrote := time.Now(), make(chan error, 1)
-		go func() { wrote <- p.config.Write(p.config.Data) }()
+		began, wrote, written := time.Now(), make(chan error, 1), make(chan struct{})
+		go func() {
+			defer close(written)
+			wrote <- p.config.Write(p.config.Data)
+		}()
 		late := time.After(answersWithin)
 		for waiting := true; waiting; {
 			select {
@@ -98,13 +105,30 @@ func (p *Prober) Run(ctx context.Context) error {
 				p.tell(fmt.Sprintf("the disk does not answer: a write to the node's volume %s has not ended since %s: see the kernel's log, and run fsfreeze -u if its file system is frozen; roles wait, and go on by themselves",
 					p.config.Data, began.UTC().Format(time.TimeOnly+" UTC")))
 			case <-ctx.Done():
+				p.leave(written)
 				return nil
 			}
 		}
 		select {
 		case <-time.After(probeEvery):
 		case <-ctx.Done():
+			p.leave(written)
 			return nil
+		}
+	}
+}
+
+// leave waits until the last write and the last event are done, unless the disk hangs.
+func (p *Prober) leave(written <-chan struct{}) {
+	late := time.After(leavesWithin)
+	for _, done := range []<-chan struct{}{written, p.recorded} {
+		if done == nil {
+			continue
+		}
+		select {
+		case <-done:
+		case <-late:
+			return
 		}
 	}
 }
@@ -136,8 +160,16 @@ func (p *Prober) tell(problem string) {
 	} else {
 		p.config.Log.Error("the node's volume takes no writes", "volume", p.config.Data, "problem", problem)
 	}
-	// Not to be waited for: to record it is a write to that disk.
-	go p.config.Events.Record(entry)
+	// Not to be waited for, but by the next event: to record it is a write to that disk.
+	former, recorded := p.recorded, make(chan struct{})
+	p.recorded = recorded
+	go func() {
+		defer close(recorded)
+		if former != nil {
+			<-former
+		}
+		p.config.Events.Record(entry)
+	}()
 }
 
 // write makes a file without a name in the directory, writes to it and lets go of it.

@@ -87,6 +87,23 @@ func TestProber(t *testing.T) {
 		expect("fsfreeze -u", "VolumeTakesNoWrites VolumeTakesWrites VolumeTakesNoWrites", true)
 		close(frozen)
 		expect("", "VolumeTakesNoWrites VolumeTakesWrites VolumeTakesNoWrites VolumeTakesWrites", false)
+		// It waits for a write that is about to end.
+		frozen = make(chan struct{})
+		meet(nil, frozen)
+		time.Sleep(6 * time.Second)
+		cancel()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("it left with a write that had not ended")
+		default:
+		}
+		close(frozen)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		go func() { ended <- prober.Run(ctx) }()
 		// It does not wait for a disk that hangs.
 		frozen = make(chan struct{})
 		meet(nil, frozen)
