@@ -25,17 +25,17 @@ const (
 
 // keepRun makes what the node needs in run/ again when somebody removes it: the directory, its lock and the node's socket. The roles' directories are keepRoles'.
 func (n *node) keepRun(ctx context.Context) error {
+	problems := &changes{log: n.log}
 	followRun(ctx, n.storage.Run, func() error {
 		lock, err := n.storage.MendRun()
 		if err != nil {
-			n.log.Error("the run directory is gone and cannot be made; trying again", "error", err)
-			return err
+			return problems.tell("the run directory is gone and cannot be made; trying again", err)
 		}
 		socket, err := n.socket.Mend()
 		if err != nil {
-			n.log.Error("the node's socket is gone and cannot be made; trying again", "error", err)
-			return err
+			return problems.tell("the node's socket is gone and cannot be made; trying again", err)
 		}
+		problems.none()
 		if lock || socket {
 			n.log.Warn("somebody removed files of the run directory; they are made again", "run", n.storage.Run, "lock", lock, "socket", socket)
 		}
@@ -47,7 +47,8 @@ func (n *node) keepRun(ctx context.Context) error {
 // keepRoles restarts the roles if somebody removed the directories in which their sockets are.
 func (w *whole) keepRoles(ctx context.Context) {
 	sockets := &roleSockets{
-		log: w.log,
+		log:      w.log,
+		problems: changes{log: w.log},
 		directories: func() ([]string, error) {
 			// MendRun refuses it as well, but may not have seen it yet.
 			if err := w.node.storage.CheckRun(); err != nil {
@@ -77,7 +78,8 @@ func (w *whole) keepRoles(ctx context.Context) {
 // roleSockets finds the roles that somebody cut off from the others. A role that runs sees only the directories that were there when it started, so it
 // would never reach another role again.
 type roleSockets struct {
-	log hclog.Logger
+	log      hclog.Logger
+	problems changes
 	// directories makes the directories that are missing, and returns all of them.
 	directories func() ([]string, error)
 	// running returns the roles that have a process.
@@ -102,8 +104,7 @@ func (s *roleSockets) look() error {
 		return err // keepRun is about to make their parent
 	}
 	if err != nil {
-		s.log.Error("the directories of roles are gone and cannot be made; trying again", "error", err)
-		return err
+		return s.problems.tell("the directories of roles are gone and cannot be made; trying again", err)
 	}
 	for _, path := range paths {
 		now, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -116,29 +117,49 @@ func (s *roleSockets) look() error {
 			continue
 		}
 		if !same(former, now) {
+			s.log.Warn("somebody removed a directory of the roles' sockets; the roles are restarted", "directory", path)
 			for _, role := range s.running() {
 				s.cut[role] = true
 			}
 		}
 		_ = former.Close()
 	}
-	if len(s.cut) == 0 {
-		return nil
-	}
-	s.log.Warn("somebody removed the directories of the roles' sockets; the roles are restarted", "roles", slices.Sorted(maps.Keys(s.cut)))
 	var problems []error
 	for _, role := range slices.Sorted(maps.Keys(s.cut)) {
 		err := s.restart(role)
+		if errors.Is(err, roles.ErrStopping) || errors.Is(err, context.Canceled) {
+			return err
+		}
 		var notDesired *roles.NotDesiredError
 		if err == nil || errors.As(err, &notDesired) {
 			delete(s.cut, role)
 			continue
 		}
-		s.log.Error("cannot restart a role without its socket; trying again", "role", role, "error", err)
 		problems = append(problems, err)
 	}
-	return errors.Join(problems...)
+	if err := errors.Join(problems...); err != nil {
+		return s.problems.tell("cannot restart roles without their sockets; trying again", err)
+	}
+	s.problems.none()
+	return nil
 }
+
+// changes logs what fails again and again only when it is something else than last time.
+type changes struct {
+	log  hclog.Logger
+	last string
+}
+
+// tell returns the error.
+func (c *changes) tell(message string, err error) error {
+	if text := message + err.Error(); text != c.last {
+		c.last = text
+		c.log.Error(message, "error", err)
+	}
+	return err
+}
+
+func (c *changes) none() { c.last = "" }
 
 func same(a, b *os.File) bool {
 	first, errA := a.Stat()
@@ -155,7 +176,11 @@ func followRun(ctx context.Context, run string, look func() error) {
 		watch, err := watcher.Directory(run)
 		failed := look()
 		if err != nil {
-			pause(ctx, runSettles)
+			wait := runSettles
+			if failed != nil {
+				wait = runAgain
+			}
+			pause(ctx, wait)
 			continue
 		}
 		var again <-chan time.Time

@@ -90,6 +90,7 @@ func TestRolesWithoutTheirSockets(t *testing.T) {
 	var restarted []string
 	sockets := &roleSockets{
 		log:         hclog.NewNullLogger(),
+		problems:    changes{log: hclog.NewNullLogger()},
 		directories: func() ([]string, error) { return []string{host, services}, nil },
 		running:     func() []string { return []string{"api", "beacon", "gone"} },
 		restart: func(role string) error {
