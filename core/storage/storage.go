@@ -16,6 +16,9 @@ import (
 // lockName is the lock file in system/ and run/.
 const lockName = "lock"
 
+// ownerName is a link in run/ to the dev directory whose it is, if it is one's: the commands of `reeve dev` remove a run directory by it when that is gone.
+const ownerName = "of"
+
 // InUseError says that another core uses the same directories.
 type InUseError struct {
 	// Lock is the file or data directory that the other core has locked.
@@ -33,6 +36,8 @@ type Storage struct {
 	system, run *os.File
 	// data is the open and locked data directory; nil while it is released.
 	data *os.File
+	// owner is where the link ownerName went; empty: there was none.
+	owner string
 }
 
 // shared is the mode of directories that roles must be able to enter. Where every role has the core's own user ID, nobody else needs access.
@@ -75,6 +80,7 @@ func Open(layout Layout) (*Storage, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
+	s.owner, _ = os.Readlink(filepath.Join(layout.Run, ownerName))
 	return s, nil
 }
 
@@ -147,7 +153,13 @@ func (s *Storage) MendRun() (mended bool, err error) {
 	}
 	former := s.run
 	s.run = fresh
-	return true, errors.Join(chmod(s.Run, shared()), former.Close())
+	problems := []error{chmod(s.Run, shared()), former.Close()}
+	if s.owner != "" {
+		if err := os.Symlink(s.owner, filepath.Join(s.Run, ownerName)); err != nil && !errors.Is(err, fs.ErrExist) {
+			problems = append(problems, fmt.Errorf("storage: %w", err))
+		}
+	}
+	return true, errors.Join(problems...)
 }
 
 // CheckRun fails unless only the core's user and root decide what is in run/: below /tmp, whoever comes first makes what somebody removed.

@@ -313,6 +313,10 @@ func TestHoldData(t *testing.T) {
 // Whoever removes run/ has neither the core nor the next one without it, and no second core starts meanwhile.
 func TestRunIsMended(t *testing.T) {
 	l := layout(t)
+	owner, link := t.TempDir(), filepath.Join(l.Run, "of")
+	if err := errors.Join(os.Mkdir(l.Run, 0o700), os.Symlink(owner, link)); err != nil {
+		t.Fatal(err)
+	}
 	s := open(t, l)
 	if mended, err := s.MendRun(); mended || err != nil {
 		t.Errorf("it was there: %t, %v", mended, err)
@@ -329,6 +333,9 @@ func TestRunIsMended(t *testing.T) {
 	}
 	if info, err := os.Stat(l.Run); err != nil || info.Mode().Perm() != want {
 		t.Errorf("%v, %v", info, err)
+	}
+	if of, err := os.Readlink(link); err != nil || of != owner {
+		t.Errorf("the run directory is of %q, %v", of, err)
 	}
 	other := layout(t)
 	other.Run = l.Run
