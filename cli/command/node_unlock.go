@@ -119,37 +119,39 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 	if dryRun {
 		return c.print(document)
 	}
-	var response *nodev1.UnlockResponse
-	for {
-		response, err = api.Unlock(ctx, &nodev1.UnlockRequest{Recovered: content})
-		if status.Code(err) != codes.Unavailable {
-			break
-		}
-		// The socket is served anew: before the answer came, or before the core had heard of it.
-		now, err := untilVolume(ctx, api, id, volumeOpen, volumeLocked, volumeSealed)
-		if err != nil {
-			return err
-		}
-		if now == volumeOpen {
-			err = nil
-			break
-		}
+	notes, err := sendUnlock(ctx, api, id, content)
+	if err != nil {
+		return err
 	}
-	switch status.Code(err) {
-	case codes.OK:
-		document.Notes = append(document.Notes, response.GetNotes()...)
-	case codes.InvalidArgument:
-		return fault.FromRPC(err, "cannot unlock "+output.Called(id), "The recovery key is right and its recovery file is not of this volume: "+
-			"see whether system/recovery.age and the volume are of the same node.")
-	default:
-		return fault.FromRPC(err, "cannot unlock "+output.Called(id), "Run `reeve status` to see what its volume needs.")
-	}
+	document.Notes = append(document.Notes, notes...)
 	if wait {
 		if err := c.awaitUp(ctx, id, &document); err != nil {
 			return err
 		}
 	}
 	return c.print(document)
+}
+
+// sendUnlock sends what the recovery key opened to the local node until the node takes it, and returns the node's notes. There are none if the answer is lost: the node serves its socket anew
+// when the volume is open.
+func sendUnlock(ctx context.Context, api nodev1.NodeServiceClient, id string, content []byte) ([]string, error) {
+	for {
+		response, err := api.Unlock(ctx, &nodev1.UnlockRequest{Recovered: content})
+		switch status.Code(err) {
+		case codes.OK:
+			return response.GetNotes(), nil
+		case codes.Unavailable:
+			// The socket is served anew: before the answer came, or before the core had heard of it.
+			if now, err := untilVolume(ctx, api, id, volumeOpen, volumeLocked, volumeSealed); err != nil || now == volumeOpen {
+				return nil, err
+			}
+		case codes.InvalidArgument:
+			return nil, fault.FromRPC(err, "cannot unlock "+output.Called(id), "The recovery key is right and its recovery file is not of this volume: "+
+				"see whether system/recovery.age and the volume are of the same node.")
+		default:
+			return nil, fault.FromRPC(err, "cannot unlock "+output.Called(id), "Run `reeve status` to see what its volume needs.")
+		}
+	}
 }
 
 // awaitUp waits until a node whose volume was opened is up, or needs other nodes for that.
