@@ -18,6 +18,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // TestRenewalWhileOpening holds that a stream which is still being opened when the certificate has to be renewed ends with ErrRenewal, and not as if the caller had cancelled it.
@@ -39,6 +40,26 @@ func TestRenewalWhileOpening(t *testing.T) {
 			t.Errorf("cancelled by the caller: %v", err)
 		}
 	})
+}
+
+// TestSnapshotsOutliveTheRenewal holds that a snapshot, which nobody begins anew, is not ended when the certificate has to be renewed.
+func TestSnapshotsOutliveTheRenewal(t *testing.T) {
+	for _, method := range []string{clusterv1.ManagementService_StreamSnapshot_FullMethodName, clusterv1.ManagementService_StreamUnencryptedSnapshot_FullMethodName} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := &Target{now: time.Now}
+			cluster.session.present = newSession(t, time.Hour)
+			long := func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(2 * time.Hour):
+				}
+				return nil, ctx.Err()
+			}
+			if _, err := cluster.untilRenewal(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, method, long); err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
+		})
+	}
 }
 
 // newSession returns a session of a day with a certificate that lasts a while.
