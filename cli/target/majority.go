@@ -20,8 +20,8 @@ const (
 )
 
 // unlessCutOff makes a call of the cluster API. A curator whose store has no majority does not know which members are missing. The nodes with these members do: so one of them is asked when the
-// call fails, or takes long, and what it says is the error.
-func unlessCutOff(ctx context.Context, cutOff, call func(context.Context) error) error {
+// call fails, or takes long, and what it says is the error. cutOff is told whether the call has failed.
+func unlessCutOff(ctx context.Context, cutOff func(ctx context.Context, failed bool) error, call func(context.Context) error) error {
 	calling, end := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -32,7 +32,7 @@ func unlessCutOff(ctx context.Context, cutOff, call func(context.Context) error)
 				return
 			case <-time.After(wait):
 			}
-			if cut := cutOff(calling); cut != nil {
+			if cut := cutOff(calling, false); cut != nil {
 				end(cut)
 				return
 			}
@@ -53,29 +53,38 @@ func unlessCutOff(ctx context.Context, cutOff, call func(context.Context) error)
 	// The caller's own time may be over.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), majorityAgain)
 	defer cancel()
-	if cut := cutOff(asking); cut != nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if cut := cutOff(asking, true); cut != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		return cut
 	}
 	return err
 }
 
-// cutOff asks the nodes that the way knows whether the store has a majority. It returns what the first one says that has a member without one; nil: none says so.
-func (t *Target) cutOff(ctx context.Context) error {
+// cutOff asks the nodes that the way knows whether the store has a majority. It returns what one says that has a member without one; nil: none says so, or another one has a majority: a
+// member can be cut off alone. That a store has not formed on a node says nothing of the others, so it counts only for a call that has failed, and where there is nothing else to say.
+func (t *Target) cutOff(ctx context.Context, failed bool) error {
+	var found error
+	formed := false
+	// see returns whether enough is known.
+	see := func(said *nodev1.Status) bool {
+		store := said.GetStore()
+		if store.GetQuorum() {
+			found = nil
+			return true
+		}
+		if cut := withoutMajority(said); cut != nil && !formed && (failed || store.GetFormed()) {
+			found, formed = cut, store.GetFormed()
+		}
+		return false
+	}
 	if t.local != nil {
 		response, err := nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
-		if err != nil {
+		if err == nil && see(response.GetStatus()) {
 			return nil
 		}
-		return withoutMajority(response.GetStatus())
 	}
-	if t.known == nil {
-		return nil
+	if t.known != nil {
+		t.askNodes(ctx, see)
 	}
-	var found error
-	t.askNodes(ctx, func(said *nodev1.Status) bool {
-		found = withoutMajority(said)
-		return found != nil
-	})
 	return found
 }
 

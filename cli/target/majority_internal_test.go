@@ -21,19 +21,29 @@ func TestUnlessCutOff(t *testing.T) {
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
 	}
+	knows := func(err error) func(context.Context, bool) error {
+		return func(context.Context, bool) error { return err }
+	}
 	says := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	for name, test := range map[string]struct {
-		call, cutOff func(context.Context) error
-		want         error
-		took         time.Duration
+		call   func(context.Context) error
+		cutOff func(context.Context, bool) error
+		want   error
+		took   time.Duration
 	}{
-		"it is answered":                     {says(nil), says(without), nil, 0},
-		"it is refused":                      {says(refused), says(without), refused, 0},
-		"a curator is away":                  {says(away), says(nil), away, 0},
-		"a curator is cut off":               {says(away), says(without), without, 0},
-		"a curator that is cut off hangs":    {hang, says(without), without, majorityAfter},
-		"a curator hangs, and is well":       {hang, says(nil), context.DeadlineExceeded, CallTimeout},
-		"it hangs, and so does who is asked": {hang, func(ctx context.Context) error { <-ctx.Done(); return nil }, context.DeadlineExceeded, CallTimeout + majorityAgain},
+		"it is answered":                  {says(nil), knows(without), nil, 0},
+		"it is refused":                   {says(refused), knows(without), refused, 0},
+		"a curator is away":               {says(away), knows(nil), away, 0},
+		"a curator is cut off":            {says(away), knows(without), without, 0},
+		"a curator that is cut off hangs": {hang, knows(without), without, majorityAfter},
+		"a curator hangs, and is well":    {hang, knows(nil), context.DeadlineExceeded, CallTimeout},
+		"it hangs, and one has not formed": {hang, func(_ context.Context, failed bool) error {
+			if failed {
+				return without
+			}
+			return nil
+		}, without, CallTimeout},
+		"it hangs, and so does who is asked": {hang, func(ctx context.Context, _ bool) error { <-ctx.Done(); return nil }, context.DeadlineExceeded, CallTimeout + majorityAgain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -58,8 +58,8 @@ type rig struct {
 	others []string
 	// lost says that the address of the real one leads nowhere, of which only the machine's own way to it is left.
 	lost bool
-	// member is what nodes say of their member of the store.
-	member *consensusv1.StoreStatus
+	// members are what nodes say of their members of the store, by the nodes' IDs. mu guards it.
+	members map[string]*consensusv1.StoreStatus
 }
 
 func newKey(t *testing.T, file string) ed25519.PrivateKey {
@@ -134,7 +134,9 @@ func (a api) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetSt
 	if a.rig.lost {
 		access.Curators, access.LocalCurator = []string{nowhere}, a.rig.Curator()
 	}
-	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: a.id, Store: a.rig.member, Cluster: access}}, nil
+	a.rig.mu.Lock()
+	defer a.rig.mu.Unlock()
+	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: a.id, Store: a.rig.members[a.id], Cluster: access}}, nil
 }
 
 // serveNode serves the own API of a node, which tells the curator where that is.
