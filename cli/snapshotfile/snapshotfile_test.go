@@ -23,6 +23,7 @@ import (
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/recovery"
@@ -187,6 +188,11 @@ func fill(t testing.TB, path string, from io.Reader, check error) error {
 	return file.Finish()
 }
 
+// partOf is the path of a file while it is not complete.
+func partOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".reeve-snapshot.part")
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -196,7 +202,7 @@ func TestWrite(t *testing.T) {
 	content := made(t, whole(), nil)
 	path := filepath.Join(t.TempDir(), "snapshot")
 	// What is left of a command that was killed is written anew.
-	if err := os.WriteFile(path+".part", bytes.Repeat([]byte("x"), 1<<20), 0o644); err != nil {
+	if err := os.WriteFile(partOf(path), bytes.Repeat([]byte("x"), 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := fill(t, path, bytes.NewReader(content), nil); err != nil {
@@ -204,11 +210,46 @@ func TestWrite(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	info, _ := os.Stat(path)
-	if err != nil || !bytes.Equal(got, content) || info.Mode() != 0o600 || exists(path+".part") {
-		t.Errorf("%d bytes of %d with mode %v; an incomplete one is there: %t, %v", len(got), len(content), info.Mode(), exists(path+".part"), err)
+	if err != nil || !bytes.Equal(got, content) || info.Mode() != 0o600 || exists(partOf(path)) {
+		t.Errorf("%d bytes of %d with mode %v; an incomplete one is there: %t, %v", len(got), len(content), info.Mode(), exists(partOf(path)), err)
 	}
 	if err := fill(t, path, bytes.NewReader(content), nil); fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "never overwritten") {
 		t.Errorf("a second time: %v", err)
+	}
+}
+
+// TestForeignPart holds that nothing is written into a file that somebody else can read, or that has another name, and that such a file is not changed.
+func TestForeignPart(t *testing.T) {
+	for name, prepare := range map[string]func(part, other string) error{
+		"others can read it":     func(part, _ string) error { return os.Chmod(part, 0o640) },
+		"it has another name":    func(part, other string) error { return os.Link(part, other) },
+		"it is a link":           func(part, other string) error { return errors.Join(os.Rename(part, other), os.Symlink(other, part)) },
+		"it is a FIFO":           func(part, other string) error { return errors.Join(os.Rename(part, other), unix.Mkfifo(part, 0o600)) },
+		"it is a directory":      func(part, other string) error { return errors.Join(os.Rename(part, other), os.Mkdir(part, 0o700)) },
+		"it is of somebody else": func(part, _ string) error { return os.Chown(part, 12345, -1) },
+	} {
+		path := filepath.Join(t.TempDir(), "snapshot")
+		part, other := partOf(path), path+".other"
+		if err := os.WriteFile(part, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := prepare(part, other)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EINVAL) {
+			continue // only root can give a file away
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := snapshotfile.Create(path); fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), part+" is there") {
+			t.Errorf("%s: %v", name, err)
+		}
+		file := part
+		if exists(other) {
+			file = other
+		}
+		if content, err := os.ReadFile(file); string(content) != "x" {
+			t.Errorf("%s: it has %q, %v", name, content, err)
+		}
 	}
 }
 
@@ -234,7 +275,7 @@ func TestNothingIsKept(t *testing.T) {
 		if err := fill(t, path, test.from, test.check); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if exists(path) || exists(path+".part") {
+		if exists(path) || exists(partOf(path)) {
 			t.Errorf("%s: something is left", name)
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -14,8 +16,10 @@ import (
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
-// part is how the name of a file ends that is not complete.
-const part = ".part"
+// partOf returns the path of a file that is not complete: hidden, beside path, with a name that nobody else gives.
+func partOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".reeve-snapshot.part")
+}
 
 // File is a file that is being written.
 type File struct {
@@ -28,35 +32,72 @@ func Create(path string) (*File, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil, taken(path)
 	}
-	opened, err := os.OpenFile(path+part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	opened, err := openPart(partOf(path))
 	if err != nil {
+		var known *fault.Error
+		if errors.As(err, &known) {
+			return nil, err
+		}
 		return nil, writeFault(err, path)
 	}
-	if err := own(opened, path+part); err != nil {
+	if err := own(opened); err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
 	return &File{path: path, part: opened}, nil
 }
 
+// openPart makes an incomplete file, or opens the one that a command left that was killed. Others may write in the directory: one of theirs they could read, so it is refused.
+func openPart(path string) (*os.File, error) {
+	opened, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if !errors.Is(err, fs.ErrExist) {
+		return opened, err
+	}
+	opened, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, busy(path)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENXIO):
+		return nil, foreign(path)
+	case err != nil:
+		return nil, err
+	}
+	var is unix.Stat_t
+	if err := unix.Fstat(int(opened.Fd()), &is); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	if is.Mode&unix.S_IFMT != unix.S_IFREG || is.Mode&0o077 != 0 || is.Nlink > 1 || int(is.Uid) != os.Geteuid() {
+		return nil, errors.Join(foreign(path), opened.Close())
+	}
+	return opened, nil
+}
+
 // own has this process be the only one that writes an incomplete file, and empties it.
-func own(opened *os.File, path string) error {
-	busy := fault.New(fault.Refused, "another reeve writes "+path, "Wait until it is done, or name another file.")
+func own(opened *os.File) error {
+	path := opened.Name()
 	if err := unix.Flock(int(opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return busy
+		return busy(path)
 	}
 	// The other one may have given the file its name meanwhile.
 	there, err := os.Lstat(path)
 	if err != nil {
-		return busy
+		return busy(path)
 	}
 	mine, err := opened.Stat()
 	if err != nil || !os.SameFile(there, mine) {
-		return busy
+		return busy(path)
 	}
 	if err := errors.Join(opened.Truncate(0), opened.Chmod(0o600)); err != nil {
 		return writeFault(err, path)
 	}
 	return nil
+}
+
+func busy(path string) error {
+	return fault.New(fault.Refused, "another reeve writes "+path, "Wait until it is done, or name another file.")
+}
+
+func foreign(path string) error {
+	return fault.New(fault.Refused, path+" is there, and is no file that only its owner, who runs this command, can read", "Remove it, or name a file in another directory.")
 }
 
 // Fill writes what comes from the cluster, and returns the header. check says whether the header is what was asked for; it is called before anything is written. progress is
