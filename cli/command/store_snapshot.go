@@ -159,17 +159,18 @@ Whose CA has signed it is told by the contexts (` + "`reeve context list`" + `) 
 					return err
 				}
 			}
-			header, opened, err := snapshotfile.Inspect(given[0], key, from)
+			knownAs := ""
+			header, opened, err := snapshotfile.Inspect(cmd.Context(), given[0], key, from, func(header *snapshot.Header) (err error) {
+				knownAs, err = c.knownAuthority(header)
+				return err
+			})
 			if err != nil {
 				return err
 			}
 			document := output.NewSnapshot(given[0], header)
-			document.Checked = "file"
+			document.KnownAs, document.Checked = knownAs, "file"
 			if opened {
 				document.Checked = "database"
-			}
-			if document.KnownAs, err = c.knownAuthority(header); err != nil {
-				return err
 			}
 			return c.print(document)
 		},

@@ -2,6 +2,7 @@ package snapshotfile
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -19,8 +20,9 @@ import (
 const maxWindow = 8 << 20
 
 // Inspect reads a file and checks all of it: its signature, its hash, and, with a key, or if it is not sealed, the hash of the database in it. opened says whether the latter was done. A
-// file that is sealed is not opened without a key. from says where the key is from, for errors.
-func Inspect(path string, key *recovery.Key, from string) (header *snapshot.Header, opened bool, err error) {
+// file that is sealed is not opened without a key. from says where the key is from, for errors. check is told the header before anything else is read, and its error is returned: anybody can sign a
+// file by a CA of their own.
+func Inspect(ctx context.Context, path string, key *recovery.Key, from string, check func(*snapshot.Header) error) (header *snapshot.Header, opened bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, false, fault.File(err, "cannot read the snapshot", "Name the file that `reeve store snapshot` wrote.")
@@ -29,25 +31,28 @@ func Inspect(path string, key *recovery.Key, from string) (header *snapshot.Head
 	buffered := bufio.NewReaderSize(file, 64<<10)
 	header, err = snapshot.ReadHeader(buffered)
 	if err != nil {
-		return nil, false, unusable(path, err)
+		return nil, false, unusable(ctx, path, err)
 	}
-	payload := header.Payload(buffered)
+	if err := check(header); err != nil {
+		return nil, false, err
+	}
+	payload := until(ctx, header.Payload(buffered))
 	if header.Manifest.Recipient != "" && key == nil {
 		if _, err := io.Copy(io.Discard, payload); err != nil {
-			return nil, false, unusable(path, err)
+			return nil, false, unusable(ctx, path, err)
 		}
 		return header, false, nil
 	}
 	// What the file is by itself comes first: whoever opens one that is cut off is to hear that, and not what its key makes of it.
 	read := &reading{from: payload}
-	err = open(read, header, key)
+	err = open(ctx, read, header, key)
 	if err == nil || read.err == nil {
 		if _, rest := io.Copy(io.Discard, payload); rest != nil {
-			return nil, false, unusable(path, rest)
+			return nil, false, unusable(ctx, path, rest)
 		}
 	}
 	if read.err != nil {
-		return nil, false, unusable(path, read.err)
+		return nil, false, unusable(ctx, path, read.err)
 	}
 	var wrong *recovery.WrongKeyError
 	switch {
@@ -55,13 +60,28 @@ func Inspect(path string, key *recovery.Key, from string) (header *snapshot.Head
 		return nil, false, fault.New(fault.Refused, fmt.Sprintf("the recovery key in %s is a wrong one: %s is for %s, and this key is %s", from, path, header.Manifest.Recipient, wrong.Recipient),
 			"Give the recovery key whose public half is "+header.Manifest.Recipient+".")
 	case err != nil:
-		return nil, false, unusable(path, err)
+		return nil, false, unusable(ctx, path, err)
 	}
 	return header, true, nil
 }
 
+// until reads from a reader until ctx ends. A small file can hold much, so the end of what it is read from is not enough.
+func until(ctx context.Context, from io.Reader) io.Reader {
+	return readerFunc(func(into []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return from.Read(into)
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+// Read implements io.Reader.
+func (f readerFunc) Read(into []byte) (int, error) { return f(into) }
+
 // open opens a payload and compares what is in it with the manifest.
-func open(payload io.Reader, header *snapshot.Header, key *recovery.Key) error {
+func open(ctx context.Context, payload io.Reader, header *snapshot.Header, key *recovery.Key) error {
 	if header.Manifest.Recipient != "" {
 		plain, err := key.Decrypt(payload)
 		if err != nil {
@@ -75,7 +95,7 @@ func open(payload io.Reader, header *snapshot.Header, key *recovery.Key) error {
 	}
 	defer content.Close()
 	hash := sha256.New()
-	if _, err := io.CopyN(hash, content, header.Manifest.DatabaseSize); err != nil {
+	if _, err := io.CopyN(hash, until(ctx, content), header.Manifest.DatabaseSize); err != nil {
 		return fmt.Errorf("the database in it ends too early: %w", err)
 	}
 	sum := hash.Sum(nil)
@@ -90,7 +110,10 @@ func open(payload io.Reader, header *snapshot.Header, key *recovery.Key) error {
 }
 
 // unusable says what is wrong with a file.
-func unusable(path string, err error) error {
+func unusable(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil {
+		return fault.Wrap(fault.Failed, ctx.Err(), "the check of "+path+" did not end", "")
+	}
 	next := "Take another copy of it, or another snapshot."
 	var format *snapshot.FormatError
 	switch {

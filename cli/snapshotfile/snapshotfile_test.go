@@ -2,6 +2,7 @@ package snapshotfile_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -121,6 +122,23 @@ func keep(t testing.TB, content []byte) string {
 	return path
 }
 
+// anyCA takes a snapshot whoever has signed it.
+func anyCA(*snapshot.Header) error { return nil }
+
+// TestInspectEnds ends a check from outside, and by a CA that is not the right one before the payload is looked at.
+func TestInspectEnds(t *testing.T) {
+	content := made(t, whole(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	stop := func(*snapshot.Header) error { cancel(); return nil }
+	if _, _, err := snapshotfile.Inspect(ctx, keep(t, content), nil, "", stop); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "did not end") {
+		t.Errorf("interrupted: %v", err)
+	}
+	stranger := errors.New("of somebody else")
+	if _, _, err := snapshotfile.Inspect(t.Context(), keep(t, content[:len(content)-1]), nil, "", func(*snapshot.Header) error { return stranger }); !errors.Is(err, stranger) {
+		t.Errorf("of another CA: %v", err)
+	}
+}
+
 func TestInspect(t *testing.T) {
 	key, other := newKey(t), newKey(t)
 	for name, test := range map[string]struct {
@@ -142,7 +160,7 @@ func TestInspect(t *testing.T) {
 		"a database without its hash":     {database, key, key, false, fault.Failed, "does not end as the manifest says"},
 		"a database with something after": {append(whole(), 0), nil, nil, false, fault.Failed, "does not end as the manifest says"},
 	} {
-		header, opened, err := snapshotfile.Inspect(keep(t, made(t, test.content, test.sealed)), test.key, "the key")
+		header, opened, err := snapshotfile.Inspect(t.Context(), keep(t, made(t, test.content, test.sealed)), test.key, "the key", anyCA)
 		if err != nil && (fault.CodeOf(err) != test.code || !strings.Contains(err.Error(), test.text)) || err == nil && test.code != fault.OK {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -165,7 +183,7 @@ func TestDamagedFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, key := range []*recovery.Key{nil, key} {
-				_, opened, err := snapshotfile.Inspect(path, key, "the key")
+				_, opened, err := snapshotfile.Inspect(t.Context(), path, key, "the key", anyCA)
 				if err == nil || opened || fault.CodeOf(err) != fault.Failed {
 					t.Fatalf("%s at byte %d of %d, with a key %t: opened %t, %v", what, n, len(file), key != nil, opened, err)
 				}
@@ -316,7 +334,7 @@ func TestFormat1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header, opened, err := snapshotfile.Inspect(filepath.Join("testdata", "format-1.snapshot"), key, "the key")
+	header, opened, err := snapshotfile.Inspect(t.Context(), filepath.Join("testdata", "format-1.snapshot"), key, "the key", anyCA)
 	if err != nil || !opened {
 		t.Fatalf("opened %t, %v", opened, err)
 	}

@@ -21,6 +21,8 @@ const Compression = "zstd"
 const (
 	// MaxManifest is how long the line of a manifest may be, in bytes. It has some 700.
 	MaxManifest = 64 << 10
+	// MaxDatabase is how many bytes of a database a snapshot may hold. A store's quota is at most 8 GiB: more is not a store, and would fill whoever opens it.
+	MaxDatabase = 64 << 30
 	// maxText is how long a text of a manifest may be. The public half of a recovery key that withstands quantum computers has 2,000 bytes.
 	maxText = 4 << 10
 )
@@ -99,6 +101,8 @@ func (m *Manifest) check() error {
 		return errors.New("the manifest has no time")
 	case m.Revision < 1 || m.CompactRevision < 0 || m.CompactRevision > m.Revision:
 		return fmt.Errorf("the manifest's revision %d, compacted to %d, is none of a store", m.Revision, m.CompactRevision)
+	case m.DatabaseSize > MaxDatabase:
+		return fmt.Errorf("the manifest's database has %d bytes, and may have %d", m.DatabaseSize, int64(MaxDatabase))
 	case m.DatabaseSize < 1 || m.PayloadSize < 1:
 		return fmt.Errorf("the manifest's sizes, %d bytes of a database in %d of a payload, are none", m.DatabaseSize, m.PayloadSize)
 	}

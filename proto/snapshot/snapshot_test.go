@@ -197,6 +197,7 @@ func TestManifestIsChecked(t *testing.T) {
 		"half a hash":             func(m *snapshot.Manifest) { m.DatabaseSHA256 = m.DatabaseSHA256[:32] },
 		"a hash in capitals":      func(m *snapshot.Manifest) { m.DatabaseSHA256 = strings.ToUpper(m.DatabaseSHA256) },
 		"no payload":              func(m *snapshot.Manifest) { m.PayloadSize = 0 },
+		"a size of no store":      func(m *snapshot.Manifest) { m.DatabaseSize = snapshot.MaxDatabase + 1 },
 		"a negative size":         func(m *snapshot.Manifest) { m.DatabaseSize = -1 },
 	} {
 		manifest := about(content)
