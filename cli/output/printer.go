@@ -109,8 +109,19 @@ func printYAML(w io.Writer, document Document) error {
 	if err != nil {
 		return err
 	}
+	// Written again: a record of a role has JSON that YAML does not read, such as the escape \/, those of surrogates, and a name that is there twice.
+	var value any
+	decoder := json.NewDecoder(strings.NewReader(inJSON))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return err
+	}
+	again, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
 	// YAML reads no control characters, and writes them as escapes.
-	text, err := yaml.JSONToYAML([]byte(inJSON))
+	text, err := yaml.JSONToYAML([]byte(escaped(string(again))))
 	if err != nil {
 		return err
 	}
