@@ -62,7 +62,7 @@ func relocate(state, former string) error {
 		return err
 	}
 	var document map[string]any
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	if err := yaml.Unmarshal(text, &document, func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	directories, ok := document["directories"].(map[string]any)
@@ -108,15 +108,20 @@ func MovedPath(text, from, to string) string {
 	if rest, ok := strings.CutPrefix(text, from+"/"); ok {
 		return filepath.Join(to, rest)
 	}
+	// What is no path stays as it is: numbers of any size, and characters that are special in HTML.
 	var document any
-	if !strings.Contains(text, from+"/") || json.Unmarshal([]byte(text), &document) != nil {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if !strings.Contains(text, from+"/") || !json.Valid([]byte(text)) || decoder.Decode(&document) != nil {
 		return text
 	}
-	encoded, err := json.Marshal(moved(document, from, to))
-	if err != nil {
+	var encoded strings.Builder
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(moved(document, from, to)); err != nil {
 		return text
 	}
-	return string(encoded)
+	return strings.TrimSuffix(encoded.String(), "\n")
 }
 
 func rememberMove(state, former string) error {
@@ -132,7 +137,10 @@ func formerPlaces(state string) ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return strings.Fields(string(content)), err
+	if err != nil || len(content) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(content), "\n"), "\n"), nil
 }
 
 // Moved returns the places at which the directory was while the cluster has not heard that it was moved.

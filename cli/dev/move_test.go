@@ -15,7 +15,7 @@ import (
 // A directory that was moved is the same cluster at another place, whatever is at the former one.
 func TestMovedDirectory(t *testing.T) {
 	root, plan, places := makePlan(t)
-	a, b := filepath.Join(root, "a"), filepath.Join(root, "b")
+	a, b := filepath.Join(root, "a place"), filepath.Join(root, "b")
 	first, err := dev.Make(a, plan, places)
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +72,21 @@ func TestMovedDirectory(t *testing.T) {
 	}
 	if was, err := again.Moved(); err != nil || len(was) > 0 {
 		t.Errorf("%v, %v", was, err)
+	}
+}
+
+// Only the paths of a configuration change.
+func TestMovedPath(t *testing.T) {
+	for text, want := range map[string]string{
+		"/a/file":                    "/b/file",
+		"/ab/file":                   "/ab/file",
+		"about /a/file":              "about /a/file",
+		`{"size":1,"file":"/a/f"} x`: `{"size":1,"file":"/a/f"} x`,
+		`{"file":"/a/<f>&","serial":9007199254740993}`: `{"file":"/b/<f>&","serial":9007199254740993}`,
+	} {
+		if got := dev.MovedPath(text, "/a", "/b"); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }
 
