@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/cli/dev"
@@ -33,11 +35,24 @@ func (f *fleet) tellMove(ctx context.Context) error {
 		if err == nil {
 			return f.first.Told()
 		}
+		if refused(err) {
+			return fault.FromRPC(err, "cannot tell the cluster that its dev directory was moved", "")
+		}
 		select {
 		case <-ctx.Done():
 			return errors.Join(fault.New(fault.Failed, "cannot tell the cluster that its dev directory was moved", "Run the command again."), err)
 		case <-time.After(tellAgain):
 		}
+	}
+}
+
+// refused says whether a call fails however often it is made. One that lost against another change does not, nor one of a cluster that is not up yet.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -54,21 +69,8 @@ func (f *fleet) tellPlaces(ctx context.Context, places []string) error {
 		return text
 	}
 	management := cluster.API()
-	record, err := getPlugin(ctx, cluster, setup.Hostsfile)
-	if err != nil {
+	if err := tellGrants(ctx, management, here); err != nil {
 		return err
-	}
-	granted := remit.ForRole(record.GetGrants(), setup.Hostsfile)
-	grants := proto.CloneOf(granted)
-	for _, grant := range grants.GetGrants() {
-		for name, value := range grant.GetParameters() {
-			grant.Parameters[name] = here(value)
-		}
-	}
-	if !proto.Equal(grants, granted) {
-		if _, err := management.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: record.GetName(), Grants: grants, ExpectedGeneration: record.GetGeneration()}); err != nil {
-			return err
-		}
 	}
 	nodes, err := cluster.ListNodes(ctx)
 	if err != nil {
@@ -86,4 +88,25 @@ func (f *fleet) tellPlaces(ctx context.Context, places []string) error {
 		}
 	}
 	return nil
+}
+
+// tellGrants changes the paths in what is granted to the role hostsfile. Where its plugin is not in the catalog nothing is granted.
+func tellGrants(ctx context.Context, management clusterv1.ManagementServiceClient, here func(string) string) error {
+	plugins, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
+	if err != nil {
+		return err
+	}
+	record := find(plugins.GetPlugins(), setup.Hostsfile)
+	granted := remit.ForRole(record.GetGrants(), setup.Hostsfile)
+	grants := proto.CloneOf(granted)
+	for _, grant := range grants.GetGrants() {
+		for name, value := range grant.GetParameters() {
+			grant.Parameters[name] = here(value)
+		}
+	}
+	if proto.Equal(grants, granted) {
+		return nil
+	}
+	_, err = management.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: record.GetName(), Grants: grants, ExpectedGeneration: record.GetGeneration()})
+	return err
 }
