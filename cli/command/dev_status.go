@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -102,7 +101,7 @@ func devNode(ctx context.Context, path string) (output.DevNode, error) {
 	node := newDevNode(found, 0, nil)
 	conn, pid, err := target.DialLocal(ctx, path)
 	if errors.Is(err, target.ErrNotRunning) {
-		node.Left = append(node.Left, target.Left(filepath.Join(path, "run"))...)
+		node.Left = append(node.Left, target.LeftIn(path)...)
 		return node, nil
 	}
 	if err != nil {

@@ -20,6 +20,10 @@ type leftRecord struct {
 
 // Left returns the roles, sorted, whose processes run although no core does, by what the last one recorded in a run directory. It returns none that the caller may not see.
 func Left(run string) []string {
+	// A core can run although its socket was removed.
+	if _, held := lockHolder(filepath.Join(run, lockName)); held {
+		return nil
+	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil
@@ -40,6 +44,14 @@ func Left(run string) []string {
 	return slices.Compact(roles)
 }
 
+// LeftIn is Left for the node of a dev directory. Of a directory that was moved it returns none: its link to a run directory may lead to that of another cluster at the former place.
+func LeftIn(dir string) []string {
+	if former, _ := Former(dir); former != "" || Held(dir) {
+		return nil
+	}
+	return Left(filepath.Join(dir, "run"))
+}
+
 // started returns when a process started, in ticks after the boot; 0: there is none.
 func started(pid int) uint64 {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -56,9 +68,9 @@ func started(pid int) uint64 {
 	return ticks
 }
 
-// runOn says how many roles run on in a run directory without a core, as the end of a sentence; empty: none.
-func runOn(run string) string {
-	switch roles := Left(run); len(roles) {
+// runOn says how many roles run on without a core, as the end of a sentence; empty: none.
+func runOn(roles []string) string {
+	switch len(roles) {
 	case 0:
 		return ""
 	case 1:

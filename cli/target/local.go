@@ -58,11 +58,18 @@ func Held(dir string) bool {
 	return held
 }
 
-// Holder returns the reeved that holds a dev directory, and whether there is one. The process ID is 0 if it is not one of this PID namespace. The kernel's list of
-// locks is asked: to try the lock would be in the way of one that starts.
+// Holder returns the reeved that holds a dev directory, and whether there is one. The process ID is 0 if it is not one of this PID namespace.
 func Holder(dir string) (pid int, held bool) {
+	return lockHolder(filepath.Join(dir, "system", lockName))
+}
+
+// lockName is the lock of a reeved in its system directory and in its run directory.
+const lockName = "lock"
+
+// lockHolder asks the kernel's list of locks: to try a lock would be in the way of a reeved that starts.
+func lockHolder(path string) (pid int, held bool) {
 	var lock unix.Stat_t
-	if err := unix.Stat(filepath.Join(dir, "system", "lock"), &lock); err != nil {
+	if err := unix.Stat(path, &lock); err != nil {
 		return 0, false
 	}
 	locks, err := os.ReadFile("/proc/locks")
@@ -184,7 +191,7 @@ func localFault(err error, w way) error {
 	}
 	switch {
 	case errors.Is(err, ErrNotRunning):
-		if left := runOn(filepath.Dir(w.local())); left != "" {
+		if left := runOn(LeftIn(w.dir)); left != "" {
 			return fault.New(fault.Unreachable, "no node runs in "+w.dir+left,
 				"Run `reeve dev up --dir "+w.dir+"` to start it, which takes them over, or `reeve dev down --dir "+w.dir+"` to stop them.")
 		}
@@ -199,7 +206,7 @@ func localFault(err error, w way) error {
 func socketFault(err error, socket string) error {
 	switch {
 	case errors.Is(err, ErrNotRunning):
-		if left := runOn(filepath.Dir(socket)); left != "" {
+		if left := runOn(Left(filepath.Dir(socket))); left != "" {
 			return fault.New(fault.Unreachable, "no node listens at "+socket+left,
 				"Start it (`systemctl start reeved` where it is installed): it takes them over. `reeved reap` stops them.")
 		}

@@ -221,4 +221,29 @@ func TestRolesThatRunOnWithoutACore(t *testing.T) {
 	open(", and the process of its role store runs on without it")
 	record("api.2.json", "api", here, start, os.Getpid())
 	open(", and 2 role processes run on without it (api, store)")
+	// The core lives, and somebody removed its socket.
+	lock, err := os.Create(filepath.Join(dir, "run", "lock"))
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := target.LeftIn(dir); len(left) > 0 {
+		t.Errorf("beside a core %v run on", left)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left := target.LeftIn(dir); len(left) != 2 {
+		t.Errorf("without a core %v run on", left)
+	}
+	// The run directory is that of another cluster, at the place where this one was.
+	parameters := "directories:\n  system: " + filepath.Join(t.TempDir(), "system") + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "reeved.yaml"), []byte(parameters), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if left := target.LeftIn(dir); len(left) > 0 {
+		t.Errorf("of a directory that was moved %v run on", left)
+	}
 }
