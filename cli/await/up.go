@@ -2,9 +2,12 @@ package await
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -44,7 +47,7 @@ func (u *Up) of(status *nodev1.Status) Verdict {
 			u.others = output.WithReason("the store has no majority of its members", store.GetProblem())
 		case state == hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT && !store.GetFormed():
 			// The store of a cluster that was off does not form before a majority is there, and its role says so.
-			u.others = degraded(status.GetNode().GetInstances())
+			u.others = waits(store, status.GetNode().GetInstances())
 		case state == hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING:
 			verdict.Outcome, verdict.Next = Refused, "The node was removed from its cluster, for good."
 		}
@@ -71,11 +74,12 @@ func (u *Up) of(status *nodev1.Status) Verdict {
 	return Verdict{Outcome: Done, Text: "the node is Home and its roles are up"}
 }
 
-// degraded says of the first role that runs badly why; empty: none does.
-func degraded(instances []*clusterv1.InstanceStatus) string {
+// waits says why the role that provides the store runs badly; empty: it does not, or another node has the store. The node names the role by what it says of its store.
+func waits(store *consensusv1.StoreStatus, instances []*clusterv1.InstanceStatus) string {
 	for _, instance := range instances {
-		if instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_DEGRADED && instance.GetReason() != "" {
-			return "role " + instance.GetRole() + " is Degraded: " + instance.GetReason()
+		said := problem.OfRole(instance)
+		if instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_DEGRADED && instance.GetReason() != "" && store.GetProblem() != "" && strings.Contains(said, store.GetProblem()) {
+			return said
 		}
 	}
 	return ""

@@ -27,6 +27,7 @@ func TestUp(t *testing.T) {
 	const (
 		home, split = hostv1.MembershipState_MEMBERSHIP_STATE_HOME, hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT
 		ready       = hostv1.InstanceState_INSTANCE_STATE_READY
+		degraded    = hostv1.InstanceState_INSTANCE_STATE_DEGRADED
 	)
 	locked := in(split, store(false, 3))
 	locked.Storage = &clusterv1.StorageStatus{State: clusterv1.StorageState_STORAGE_STATE_LOCKED}
@@ -44,7 +45,9 @@ func TestUp(t *testing.T) {
 		"no contact yet":        {in(split, nil, ready), await.Pending, "the node is Split: why", false},
 		"a store that begins":   {in(split, store(false, 1), ready), await.Pending, "the node is Split: why", false},
 		"the others are needed": {in(split, store(false, 3), ready), await.Doubtful, "no majority of its members: those of x do not answer", true},
-		"a store that waits":    {in(split, &consensusv1.StoreStatus{}, hostv1.InstanceState_INSTANCE_STATE_DEGRADED), await.Doubtful, "role rolea is Degraded: because", true},
+		"a store that waits":    {in(split, &consensusv1.StoreStatus{Problem: "role rolea is Degraded: because"}, degraded), await.Doubtful, "role rolea is Degraded: because", true},
+		"another one degraded":  {in(split, &consensusv1.StoreStatus{Problem: "role roleb is in Backoff: because"}, degraded), await.Pending, "the node is Split: why", false},
+		"no store on the node":  {in(split, nil, degraded), await.Pending, "the node is Split: why", false},
 		"a majority is there":   {in(split, store(true, 3), ready), await.Pending, "the node is Split: why", false},
 		"locked":                {locked, await.Pending, "Locked", false},
 		"removed":               {in(hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING, nil), await.Refused, "Disowning", false},
