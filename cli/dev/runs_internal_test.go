@@ -3,10 +3,11 @@ package dev
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,9 +41,7 @@ func TestNodeWithoutASocket(t *testing.T) {
 		t.Fatalf("%v, %v", node, err)
 	}
 	pid := locked(t, filepath.Join(dir, "system"))
-	for !target.Held(dir) {
-		time.Sleep(time.Millisecond)
-	}
+	waitHeld(t, dir)
 	node, err := holdNode(ended, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -81,9 +80,11 @@ func TestRunsOfDirectoriesThatAreGone(t *testing.T) {
 	run, owner = make("left")
 	stays[run] = true
 	mustRemove(t, owner)
-	if err := os.WriteFile(filepath.Join(run, "instances", "a.1.json"), []byte(`{"pid":`+strconv.Itoa(os.Getpid())+`}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	recordSelf(t, run, started(t))
+	run, owner = make("of a process that has the number now")
+	stays[run] = false
+	mustRemove(t, owner)
+	recordSelf(t, run, "1")
 	// Whoever made it, it names no owner.
 	run = filepath.Join(runs, "other")
 	stays[run] = true
@@ -96,6 +97,29 @@ func TestRunsOfDirectoriesThatAreGone(t *testing.T) {
 			t.Errorf("%s: %v", run, err)
 		}
 	}
+}
+
+// recordSelf writes the record of an instance whose process has the number of this one, and started then.
+func recordSelf(t *testing.T, run, start string) {
+	t.Helper()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := fmt.Sprintf(`{"role":"a","bootId":%q,"pid":%d,"start":%s}`, strings.TrimSpace(string(boot)), os.Getpid(), start)
+	if err := os.WriteFile(filepath.Join(run, "instances", "a.1.json"), []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// started is when this process started, in ticks after the boot.
+func started(t *testing.T) string {
+	t.Helper()
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[19]
 }
 
 func mustRemove(t *testing.T, path string) {
@@ -112,7 +136,15 @@ func waitLocked(t *testing.T, run string) {
 	if err := os.Symlink(run, filepath.Join(dir, "system")); err != nil {
 		t.Fatal(err)
 	}
-	for !target.Held(dir) {
-		time.Sleep(time.Millisecond)
+	waitHeld(t, dir)
+}
+
+// waitHeld waits until another process has the lock of a directory. The kernel tells nobody when that is.
+func waitHeld(t *testing.T, dir string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !target.Held(dir); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody has the lock of %s", dir)
+		}
 	}
 }
