@@ -440,7 +440,7 @@ func (f *fleet) goesAndComes(t *testing.T) {
 	f.enable(t, 2)
 	f.nodesAre(t, workers...)
 	eventually.True(t, soon, "pods may go to the node", func() (bool, string) {
-		taints := f.kubectl(t, "get", "node", f.ids[2], "-o", "jsonpath={.spec.taints[?(@.effect=="NoSchedule")].key}")
+		taints := f.kubectl(t, "get", "node", f.ids[2], "-o", `jsonpath={.spec.taints[?(@.effect=="NoSchedule")].key}`)
 		return taints.Code == 0 && taints.Stdout == "", taints.String()
 	})
 	f.mustKubectl(t, "scale", "deployment", "hello", "--replicas", "4")
