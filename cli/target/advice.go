@@ -100,7 +100,6 @@ func (t *Target) loginCommand() string {
 // newCAAdvice is what to do where the cluster has a newer CA than the caller knows.
 func (t *Target) newCAAdvice() string {
 	const take = "take its certificates from a node (`reeve ca --socket " + HostSocket + " > ca.pem`)"
-	const not = ". If the CA was not replaced, somebody else answers there"
 	switch {
 	case t.way.context != nil:
 		address, file := "HOST:PORT", "FILE"
@@ -110,9 +109,9 @@ func (t *Target) newCAAdvice() string {
 		if t.way.context.KeyFile != "" {
 			file = t.way.context.KeyFile
 		}
-		return take + ", and log in with them: `reeve login --name " + t.way.context.Name + " --address " + address + " --ca ca.pem --key " + file + "`" + not
+		return take + ", and log in with them: `reeve login --name " + t.way.context.Name + " --address " + address + " --ca ca.pem --key " + file + "`"
 	case t.way.address != "":
-		return take + ", and give them with --ca" + not
+		return take + ", and give them with --ca"
 	}
 	return "`reeve status` says how " + t.way.node() + " comes to know it"
 }

@@ -87,8 +87,8 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 
 // wayBack is how a node comes into its cluster again that was off, or cut off, while the CA was replaced: nobody can prove to it whose the new one is, but an operator.
 func wayBack(id string) string {
-	return "the node was away while the CA was replaced. If the owner did that, delete the node (`reeve node delete " + id + "`), make a ticket (`reeve ticket create --output-file ticket`), " +
-		"and on this machine stop reeved, remove its system and data directories and its file of parameters, run `reeve init --again --join ticket`, and start it. If nobody did, somebody else answers there"
+	return "the node was away then; delete it (`reeve node delete " + id + "`), make a ticket (`reeve ticket create --output-file ticket`), " +
+		"and on this machine stop reeved, remove its system and data directories and its file of parameters, run `reeve init --again --join ticket`, and start it"
 }
 
 // clientCertificate chooses how the node proves itself, at each handshake anew: by its SVID, and where it has none that is valid by the

@@ -16,14 +16,15 @@ const ClockSkew = time.Hour
 type NewCAError struct {
 	// Since is when the shown CA was made.
 	Since time.Time
-	// Back is what to do, as sentences; may be empty.
+	// Back is what to do if the owner replaced the CA, as the end of a sentence; empty: nothing is known to do.
 	Back string
 }
 
 func (e *NewCAError) Error() string {
 	text := fmt.Sprintf("the cluster has a new CA since %s, by what is shown there, and only an older one is known here", e.Since.UTC().Format(time.RFC3339))
 	if e.Back != "" {
-		text += ": " + e.Back
+		// This comes first: whoever follows the advice of somebody who only made up a CA could lose a node by it.
+		text += ". If the owner replaced the cluster's CA: " + e.Back + ". If nobody did, somebody else answers there"
 	}
 	return text
 }
