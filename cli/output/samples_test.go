@@ -289,12 +289,12 @@ func sampleStatus() *output.Status {
 	return &output.Status{
 		Node: output.NodeSelf{
 			ID: sampleNode, Addresses: []string{"192.0.2.10", "2001:db8::10"}, APIAddress: "192.0.2.10:7444", Isolation: "shared-uid", Missing: sampleMissing(), Volume: "plain",
-			Version: "0.2.0", CoreStart: at(time.Hour), Problem: "the metrics are not served on 127.0.0.1:9464: end what has the address",
+			Version: "0.2.0", CoreStart: at(time.Hour), Problem: "the metrics are not served on 127.0.0.1:9464: stop the process that listens there",
 		},
 		Cluster:    output.Cluster{ID: "5f0c", Curators: []string{"192.0.2.10:7443"}},
 		Membership: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, Reason: "no contact yet", Since: stamp(time.Minute)},
 		Roles:      []*clusterv1.InstanceStatus{readyRole(), failedRole()},
-		Problems:   []string{"the metrics are not served on 127.0.0.1:9464: end what has the address", problem.OfRole(failedRole()), "the consensus store: the disk is slow"},
+		Problems:   []string{"the metrics are not served on 127.0.0.1:9464: stop the process that listens there", problem.OfRole(failedRole()), "the consensus store: the disk is slow"},
 		Store:      sampleStore(),
 		Storage: &clusterv1.StorageStatus{
 			State: clusterv1.StorageState_STORAGE_STATE_OPEN, Kind: "plain", Location: "/var/lib/reeve/data", Sealer: "file", Sources: []*clusterv1.CukSource{}, Weaknesses: []string{"The volume is not encrypted."},

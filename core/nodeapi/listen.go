@@ -50,7 +50,7 @@ func listenAt(path string) (*net.UnixListener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("nodeapi: the node's socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("nodeapi: %s is in the way of the node's socket and is none itself (%s): move it away", path, info.Mode())
+		return nil, fmt.Errorf("nodeapi: %s exists and is not a socket (%s): move it away", path, info.Mode())
 	default:
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("nodeapi: the socket that an earlier core left: %w", err)
@@ -223,7 +223,7 @@ func (s *Server) listens(address string, problem error) {
 	former, _ := s.problem.Get()
 	text := ""
 	if problem != nil {
-		advice := "end what has the address"
+		advice := "stop the process that listens there"
 		if errors.Is(problem, unix.EADDRNOTAVAIL) {
 			advice = "give the machine the address"
 		}

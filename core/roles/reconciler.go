@@ -145,7 +145,7 @@ func (r *Reconciler) retire(a *actor, seen verdict) bool {
 	case a.remains != "" && !r.closing:
 		// Who took the role away hears that it is not gone without a trace.
 		r.board.put(a.role, entry{idle: seen.generation, status: &clusterv1.InstanceStatus{
-			Role: a.role, State: stopped, Reason: "it was taken from the node, and ended with an error: " + strings.ReplaceAll(a.remains, "\n", "; "), Since: timestamppb.Now(),
+			Role: a.role, State: stopped, Reason: "the role was removed from this node; it ended with an error: " + strings.ReplaceAll(a.remains, "\n", "; "), Since: timestamppb.Now(),
 		}})
 	default:
 		r.board.remove(a.role)

@@ -19,7 +19,7 @@ func Check(layout Layout) (problems []error) {
 			if err != nil {
 				problems = append(problems, fmt.Errorf("storage: %w", err))
 			} else if !info.IsDir() {
-				problems = append(problems, fmt.Errorf("storage: %s is no directory: move it away, or give this node other directories", parent))
+				problems = append(problems, fmt.Errorf("storage: %s is not a directory: move it away, or give this node other directories", parent))
 			}
 			break
 		}

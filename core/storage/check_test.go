@@ -38,7 +38,7 @@ func TestCheckNamesEverythingAndMakesNothing(t *testing.T) {
 	if err := os.WriteFile(layout.System, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{layout.System + " is no directory"}
+	want := []string{layout.System + " is not a directory"}
 	if os.Geteuid() == 0 {
 		want = append(want, strings.Join([]string{filepath.Join(base, "a"), filepath.Join(base, "a", "b"), filepath.Join(base, "c")}, " "))
 	}

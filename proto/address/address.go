@@ -174,7 +174,7 @@ func (c *chooser) unusable(h Held) string {
 	case address.IsLinkLocalUnicast():
 		return "it is link-local"
 	case !address.IsGlobalUnicast():
-		return "it is not one of a single machine"
+		return "it is a multicast or broadcast address"
 	case h.Passing != "":
 		return "it is " + h.Passing
 	case len(c.named) > 0 && !c.isNamed(h):

@@ -113,9 +113,9 @@ func (f *Facts) address(body []byte, attributes map[uint16][]byte) {
 	held := Held{Prefix: netip.PrefixFrom(ip, int(body[1])), Link: int(binary.NativeEndian.Uint32(body[4:]))}
 	switch {
 	case flags&dadFailed != 0:
-		held.Passing = "another machine's, too"
+		held.Passing = "a duplicate of another machine's"
 	case flags&tentative != 0:
-		held.Passing = "not known yet to be this machine's alone"
+		held.Passing = "still tentative (duplicate address detection)"
 	case flags&deprecated != 0:
 		held.Passing = "deprecated"
 	case flags&secondary != 0 && ip.Is6():

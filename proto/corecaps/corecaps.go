@@ -24,9 +24,9 @@ var All = []Capability{
 	{5, "CAP_KILL", "a role that does not stop by itself cannot be ended", false},
 	{6, "CAP_SETGID", "roles cannot be given groups of their own", true},
 	{7, "CAP_SETUID", "roles cannot be given user IDs of their own", true},
-	{8, "CAP_SETPCAP", "capabilities that somebody else gave the core are not taken from the roles for good", false},
+	{8, "CAP_SETPCAP", "the core cannot drop its extra capabilities from the roles", false},
 	{10, "CAP_NET_BIND_SERVICE", "roles that are granted ports below 1024 cannot listen there", false},
-	{19, "CAP_SYS_PTRACE", "what processes say of themselves in their environment cannot be read, by which those of a dead instance are known where users are shared", false},
+	{19, "CAP_SYS_PTRACE", "the core cannot read the environment of processes, by which it finds those of a dead instance where roles share a user ID", false},
 	{21, "CAP_SYS_ADMIN", "roles see the machine's file systems and System V IPC, volumes cannot be encrypted, what roles write to their standard error is not bounded, and the host name cannot be set", false},
 }
 
