@@ -50,9 +50,11 @@ func (w *whole) keepRoles(ctx context.Context) {
 		log:      w.log,
 		problems: changes{log: w.log},
 		directories: func() ([]string, error) {
-			// MendRun refuses it as well, but may not have seen it yet.
-			if err := w.node.storage.CheckRun(); err != nil {
+			// Nothing is made in a directory that keepRun has not checked.
+			if held, err := w.node.storage.HoldsRun(); err != nil {
 				return nil, err
+			} else if !held {
+				return nil, fs.ErrNotExist
 			}
 			return w.plugins.launcher.MakeRunDirectories()
 		},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -32,8 +33,9 @@ func (e *InUseError) Error() string {
 // Storage holds a node's directories for this core.
 type Storage struct {
 	Layout
-	// system and run are the open and locked lock files.
+	// system and run are the open and locked lock files. mending guards run, which MendRun changes.
 	system, run *os.File
+	mending     sync.Mutex
 	// data is the open and locked data directory; nil while it is released.
 	data *os.File
 	// owner is where the link ownerName went; empty: there was none.
@@ -133,14 +135,12 @@ func take(path string, mode os.FileMode) (*os.File, error) {
 // MendRun makes run/ and its lock again if somebody removed them, and reports whether it did. The locks of system/ and data/ keep another core away
 // meanwhile. It is an error if somebody else may have made run/.
 func (s *Storage) MendRun() (mended bool, err error) {
-	held, err := s.run.Stat()
-	if err != nil {
-		return false, fmt.Errorf("storage: %w", err)
+	s.mending.Lock()
+	defer s.mending.Unlock()
+	if held, err := s.holdsRun(); held || err != nil {
+		return false, err
 	}
-	if now, err := os.Lstat(s.run.Name()); err == nil && os.SameFile(now, held) {
-		return false, nil
-	}
-	if err := s.CheckRun(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.checkRun(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	fresh, err := take(s.Run, shared())
@@ -148,7 +148,7 @@ func (s *Storage) MendRun() (mended bool, err error) {
 		return false, err
 	}
 	// Somebody else can have been faster.
-	if err := s.CheckRun(); err != nil {
+	if err := s.checkRun(); err != nil {
 		return false, errors.Join(err, fresh.Close())
 	}
 	former := s.run
@@ -162,8 +162,24 @@ func (s *Storage) MendRun() (mended bool, err error) {
 	return true, errors.Join(problems...)
 }
 
-// CheckRun fails unless only the core's user and root decide what is in run/: below /tmp, whoever comes first makes what somebody removed.
-func (s *Storage) CheckRun() error {
+// HoldsRun reports whether run/ is the directory in which this core has the lock. Otherwise MendRun is to make it.
+func (s *Storage) HoldsRun() (bool, error) {
+	s.mending.Lock()
+	defer s.mending.Unlock()
+	return s.holdsRun()
+}
+
+func (s *Storage) holdsRun() (bool, error) {
+	held, err := s.run.Stat()
+	if err != nil {
+		return false, fmt.Errorf("storage: %w", err)
+	}
+	now, err := os.Lstat(s.run.Name())
+	return err == nil && os.SameFile(now, held), nil
+}
+
+// checkRun fails unless only the core's user and root decide what is in run/: below /tmp, whoever comes first makes what somebody removed.
+func (s *Storage) checkRun() error {
 	parent := filepath.Dir(s.Run)
 	for _, path := range []string{parent, s.Run} {
 		info, err := os.Lstat(path)

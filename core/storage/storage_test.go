@@ -399,8 +399,8 @@ func TestRunOfSomebodyElse(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(l.Run, "lock")); (err != nil) != test.refused {
 				t.Errorf("the lock: %v", err)
 			}
-			if check := s.CheckRun(); !test.refused && check != nil {
-				t.Error(check)
+			if holds, err := s.HoldsRun(); holds == test.refused || err != nil {
+				t.Errorf("it holds the run directory: %t, %v", holds, err)
 			}
 			if !test.refused {
 				return
