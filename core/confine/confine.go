@@ -93,6 +93,8 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 	if err != nil {
 		return nil, nil, err
 	}
+	// The next sandbox of the same owner may be started while this one ends, and has the same users: what it finds in its directories belongs to them.
+	defer func() { _ = users.Close() }()
 	remit, err := plugin.RemitOf(manifest, &clusterv1.RoleGrants{Role: manifest.GetName(), Grants: manifest.GetGrants()}, users)
 	if err != nil {
 		return nil, nil, err

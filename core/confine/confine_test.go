@@ -113,7 +113,7 @@ func run(t *testing.T, what string, change func(*protocol.Request)) *confined {
 	if err := answers.SetReadDeadline(time.Now().Add(long)); err != nil {
 		t.Fatal(err)
 	}
-	c.command.Env = append(os.Environ(), confineVariable+"="+filepath.Join(t.TempDir(), "ranges"))
+	c.command.Env = append(os.Environ(), confineVariable+"="+filepath.Join(request.Own, "ranges"))
 	c.command.ExtraFiles, c.command.Stderr = []*os.File{end}, os.Stderr
 	output, err := c.command.StdoutPipe()
 	if err == nil {
@@ -219,6 +219,16 @@ func TestInputEnds(t *testing.T) {
 	}
 	if c.answer().Left == nil || syscall.Kill(started.PID, 0) == nil {
 		t.Errorf("process %d is still there", started.PID)
+	}
+}
+
+// TestSameUser runs two roles of one owner at the same time: the second one has the user to whom belongs what the first one left.
+func TestSameUser(t *testing.T) {
+	var own string
+	first := run(t, "stays", func(r *protocol.Request) { own = r.Own }).started()
+	second := run(t, "stays", func(r *protocol.Request) { r.Own = own }).started()
+	if first.UID != second.UID {
+		t.Errorf("the second one runs as user %d, the first one as %d", second.UID, first.UID)
 	}
 }
 
