@@ -26,7 +26,7 @@ const (
 	// rangeCount keeps the last ID below 2^31, above which some file systems and tools are lost.
 	rangeCount = (1<<31 - firstUID) / rangeSize
 	// ownPatience is how long the range of the owner itself may be held by what is left of its former core, and ownAgain the time between two looks.
-	ownPatience = time.Second
+	ownPatience = 5 * time.Second
 	ownAgain    = 10 * time.Millisecond
 )
 
