@@ -198,12 +198,9 @@ func TestAllAddressesAtOnce(t *testing.T) {
 		return len(seen) == len(all)
 	})
 
-	// The former addresses besides the new ones: they find each other, with nothing restarted, and then know the new ones.
+	// The former addresses besides the new ones: they find each other, with nothing restarted.
 	for number, address := range addresses {
 		c.ExecIn(t, number, "ip", "address", "add", address+"/24", "dev", "eth0")
 	}
 	allHome(t, c)
-	for number := range addresses {
-		peers(t, c, others(number)[0], c.Address(t, number))
-	}
 }
