@@ -133,6 +133,57 @@ func (AccessState) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
 }
 
+type StoreGenerationKind int32
+
+const (
+	StoreGenerationKind_STORE_GENERATION_KIND_UNSPECIFIED StoreGenerationKind = 0
+	// From a snapshot.
+	StoreGenerationKind_STORE_GENERATION_KIND_RESTORED StoreGenerationKind = 1
+	// From a survivor of a lost majority.
+	StoreGenerationKind_STORE_GENERATION_KIND_RECOVERED StoreGenerationKind = 2
+)
+
+// Enum value maps for StoreGenerationKind.
+var (
+	StoreGenerationKind_name = map[int32]string{
+		0: "STORE_GENERATION_KIND_UNSPECIFIED",
+		1: "STORE_GENERATION_KIND_RESTORED",
+		2: "STORE_GENERATION_KIND_RECOVERED",
+	}
+	StoreGenerationKind_value = map[string]int32{
+		"STORE_GENERATION_KIND_UNSPECIFIED": 0,
+		"STORE_GENERATION_KIND_RESTORED":    1,
+		"STORE_GENERATION_KIND_RECOVERED":   2,
+	}
+)
+
+func (x StoreGenerationKind) Enum() *StoreGenerationKind {
+	p := new(StoreGenerationKind)
+	*p = x
+	return p
+}
+
+func (x StoreGenerationKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StoreGenerationKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_consensus_v1_consensus_proto_enumTypes[2].Descriptor()
+}
+
+func (StoreGenerationKind) Type() protoreflect.EnumType {
+	return &file_reeve_consensus_v1_consensus_proto_enumTypes[2]
+}
+
+func (x StoreGenerationKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StoreGenerationKind.Descriptor instead.
+func (StoreGenerationKind) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{2}
+}
+
 type FormRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -1373,6 +1424,106 @@ func (x *StoreState) GetPeerAuthorityStep() string {
 	return ""
 }
 
+// StoreGeneration is the document (binary encoded, at the key StoreGenerationKey below the prefix of the cluster user) of a store that was begun again from data of a
+// former one: from a snapshot, or from what one survivor of a lost majority has. Members and nodes of the former store do not take part in this one before they
+// have given up what they have of it. Without the document, the store is the first of its cluster: generation 0.
+type StoreGeneration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with every store that is begun again.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Random, 16 bytes: tells two stores apart that were begun from the same one.
+	Id []byte `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// When it was begun, in seconds of the Unix epoch.
+	Begun int64               `protobuf:"varint,3,opt,name=begun,proto3" json:"begun,omitempty"`
+	Kind  StoreGenerationKind `protobuf:"varint,4,opt,name=kind,proto3,enum=reeve.consensus.v1.StoreGenerationKind" json:"kind,omitempty"`
+	// The revision of the former store up to which this one has its data, and when that data was taken, in seconds of the Unix epoch.
+	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Taken    int64 `protobuf:"varint,6,opt,name=taken,proto3" json:"taken,omitempty"`
+	// Node whose member it was begun by.
+	NodeId        string `protobuf:"bytes,7,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreGeneration) Reset() {
+	*x = StoreGeneration{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreGeneration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreGeneration) ProtoMessage() {}
+
+func (x *StoreGeneration) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreGeneration.ProtoReflect.Descriptor instead.
+func (*StoreGeneration) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StoreGeneration) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *StoreGeneration) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *StoreGeneration) GetBegun() int64 {
+	if x != nil {
+		return x.Begun
+	}
+	return 0
+}
+
+func (x *StoreGeneration) GetKind() StoreGenerationKind {
+	if x != nil {
+		return x.Kind
+	}
+	return StoreGenerationKind_STORE_GENERATION_KIND_UNSPECIFIED
+}
+
+func (x *StoreGeneration) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *StoreGeneration) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *StoreGeneration) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
 // StoreStateMember is a node that has a member, or is to have one.
 type StoreStateMember struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1394,7 +1545,7 @@ type StoreStateMember struct {
 
 func (x *StoreStateMember) Reset() {
 	*x = StoreStateMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1406,7 +1557,7 @@ func (x *StoreStateMember) String() string {
 func (*StoreStateMember) ProtoMessage() {}
 
 func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1419,7 +1570,7 @@ func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStateMember.ProtoReflect.Descriptor instead.
 func (*StoreStateMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreStateMember) GetNodeId() string {
@@ -1478,14 +1629,19 @@ type JoinRequest struct {
 	// A certificate request (PKCS #10, DER) for the member's peer key. Nothing but the key is looked at.
 	CertificateRequest []byte `protobuf:"bytes,2,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
 	// Random, and the same when the call is repeated: what tells a join that goes on from one whose data was lost.
-	Attempt       string `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt string `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The generation of the store whose data the caller has, by its number and ID. Zero and empty: the first one, or the caller has no data yet.
+	Generation   uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	GenerationId []byte `protobuf:"bytes,5,opt,name=generation_id,json=generationId,proto3" json:"generation_id,omitempty"`
+	// Whether the caller has data of a store.
+	HasData       bool `protobuf:"varint,6,opt,name=has_data,json=hasData,proto3" json:"has_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1653,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1666,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JoinRequest) GetPeerAddress() string {
@@ -1534,6 +1690,27 @@ func (x *JoinRequest) GetAttempt() string {
 	return ""
 }
 
+func (x *JoinRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetGenerationId() []byte {
+	if x != nil {
+		return x.GenerationId
+	}
+	return nil
+}
+
+func (x *JoinRequest) GetHasData() bool {
+	if x != nil {
+		return x.HasData
+	}
+	return false
+}
+
 type JoinResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	MemberId string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
@@ -1550,7 +1727,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1739,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1752,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinResponse) GetMemberId() string {
@@ -1626,7 +1803,7 @@ type StorePeer struct {
 
 func (x *StorePeer) Reset() {
 	*x = StorePeer{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1815,7 @@ func (x *StorePeer) String() string {
 func (*StorePeer) ProtoMessage() {}
 
 func (x *StorePeer) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1828,7 @@ func (x *StorePeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePeer.ProtoReflect.Descriptor instead.
 func (*StorePeer) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StorePeer) GetMemberId() string {
@@ -1692,7 +1869,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1881,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1894,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TakeSnapshotRequest) GetRecipient() string {
@@ -1740,7 +1917,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1929,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1942,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TakeSnapshotResponse) GetPart() isTakeSnapshotResponse_Part {
@@ -1825,7 +2002,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +2014,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +2027,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -1977,7 +2154,15 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"StoreState\x12)\n" +
 	"\x10desired_revision\x18\x01 \x01(\x03R\x0fdesiredRevision\x12>\n" +
 	"\amembers\x18\x02 \x03(\v2$.reeve.consensus.v1.StoreStateMemberR\amembers\x12.\n" +
-	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\"\xc4\x01\n" +
+	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\"\xd7\x01\n" +
+	"\x0fStoreGeneration\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\fR\x02id\x12\x14\n" +
+	"\x05begun\x18\x03 \x01(\x03R\x05begun\x12;\n" +
+	"\x04kind\x18\x04 \x01(\x0e2'.reeve.consensus.v1.StoreGenerationKindR\x04kind\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05taken\x18\x06 \x01(\x03R\x05taken\x12\x17\n" +
+	"\anode_id\x18\a \x01(\tR\x06nodeId\"\xc4\x01\n" +
 	"\x10StoreStateMember\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x18\n" +
@@ -1985,11 +2170,16 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\ahealthy\x18\x04 \x01(\bR\ahealthy\x12\x12\n" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
 	"\x05stuck\x18\x06 \x01(\bR\x05stuck\x12\x1c\n" +
-	"\tunreached\x18\a \x03(\tR\tunreached\"{\n" +
+	"\tunreached\x18\a \x03(\tR\tunreached\"\xdb\x01\n" +
 	"\vJoinRequest\x12!\n" +
 	"\fpeer_address\x18\x01 \x01(\tR\vpeerAddress\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\tR\aattempt\"\xca\x01\n" +
+	"\aattempt\x18\x03 \x01(\tR\aattempt\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x12#\n" +
+	"\rgeneration_id\x18\x05 \x01(\fR\fgenerationId\x12\x19\n" +
+	"\bhas_data\x18\x06 \x01(\bR\ahasData\"\xca\x01\n" +
 	"\fJoinResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x19\n" +
 	"\bstore_id\x18\x02 \x01(\tR\astoreId\x127\n" +
@@ -2022,7 +2212,11 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x18ACCESS_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ACCESS_STATE_OPEN\x10\x01\x12\x18\n" +
 	"\x14ACCESS_STATE_WAITING\x10\x02\x12\x17\n" +
-	"\x13ACCESS_STATE_FAILED\x10\x032\xea\x02\n" +
+	"\x13ACCESS_STATE_FAILED\x10\x03*\x85\x01\n" +
+	"\x13StoreGenerationKind\x12%\n" +
+	"!STORE_GENERATION_KIND_UNSPECIFIED\x10\x00\x12\"\n" +
+	"\x1eSTORE_GENERATION_KIND_RESTORED\x10\x01\x12#\n" +
+	"\x1fSTORE_GENERATION_KIND_RECOVERED\x10\x022\xea\x02\n" +
 	"\x10ConsensusService\x12I\n" +
 	"\x04Form\x12\x1f.reeve.consensus.v1.FormRequest\x1a .reeve.consensus.v1.FormResponse\x12X\n" +
 	"\tSetAccess\x12$.reeve.consensus.v1.SetAccessRequest\x1a%.reeve.consensus.v1.SetAccessResponse\x12]\n" +
@@ -2046,69 +2240,72 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 	return file_reeve_consensus_v1_consensus_proto_rawDescData
 }
 
-var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(FormProblemKind)(0),         // 0: reeve.consensus.v1.FormProblemKind
 	(AccessState)(0),             // 1: reeve.consensus.v1.AccessState
-	(*FormRequest)(nil),          // 2: reeve.consensus.v1.FormRequest
-	(*FormJoin)(nil),             // 3: reeve.consensus.v1.FormJoin
-	(*FormNew)(nil),              // 4: reeve.consensus.v1.FormNew
-	(*FormExisting)(nil),         // 5: reeve.consensus.v1.FormExisting
-	(*FormResponse)(nil),         // 6: reeve.consensus.v1.FormResponse
-	(*FormProblem)(nil),          // 7: reeve.consensus.v1.FormProblem
-	(*SetAccessRequest)(nil),     // 8: reeve.consensus.v1.SetAccessRequest
-	(*AccessInstance)(nil),       // 9: reeve.consensus.v1.AccessInstance
-	(*SetAccessResponse)(nil),    // 10: reeve.consensus.v1.SetAccessResponse
-	(*WatchStoreRequest)(nil),    // 11: reeve.consensus.v1.WatchStoreRequest
-	(*WatchStoreResponse)(nil),   // 12: reeve.consensus.v1.WatchStoreResponse
-	(*StoreStatus)(nil),          // 13: reeve.consensus.v1.StoreStatus
-	(*UserUsage)(nil),            // 14: reeve.consensus.v1.UserUsage
-	(*RecoverRequest)(nil),       // 15: reeve.consensus.v1.RecoverRequest
-	(*RecoverResponse)(nil),      // 16: reeve.consensus.v1.RecoverResponse
-	(*StoreMember)(nil),          // 17: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),         // 18: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),         // 19: reeve.consensus.v1.DesiredState
-	(*StoreState)(nil),           // 20: reeve.consensus.v1.StoreState
-	(*StoreStateMember)(nil),     // 21: reeve.consensus.v1.StoreStateMember
-	(*JoinRequest)(nil),          // 22: reeve.consensus.v1.JoinRequest
-	(*JoinResponse)(nil),         // 23: reeve.consensus.v1.JoinResponse
-	(*StorePeer)(nil),            // 24: reeve.consensus.v1.StorePeer
-	(*TakeSnapshotRequest)(nil),  // 25: reeve.consensus.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil), // 26: reeve.consensus.v1.TakeSnapshotResponse
-	(*DesiredUser)(nil),          // 27: reeve.consensus.v1.DesiredUser
+	(StoreGenerationKind)(0),     // 2: reeve.consensus.v1.StoreGenerationKind
+	(*FormRequest)(nil),          // 3: reeve.consensus.v1.FormRequest
+	(*FormJoin)(nil),             // 4: reeve.consensus.v1.FormJoin
+	(*FormNew)(nil),              // 5: reeve.consensus.v1.FormNew
+	(*FormExisting)(nil),         // 6: reeve.consensus.v1.FormExisting
+	(*FormResponse)(nil),         // 7: reeve.consensus.v1.FormResponse
+	(*FormProblem)(nil),          // 8: reeve.consensus.v1.FormProblem
+	(*SetAccessRequest)(nil),     // 9: reeve.consensus.v1.SetAccessRequest
+	(*AccessInstance)(nil),       // 10: reeve.consensus.v1.AccessInstance
+	(*SetAccessResponse)(nil),    // 11: reeve.consensus.v1.SetAccessResponse
+	(*WatchStoreRequest)(nil),    // 12: reeve.consensus.v1.WatchStoreRequest
+	(*WatchStoreResponse)(nil),   // 13: reeve.consensus.v1.WatchStoreResponse
+	(*StoreStatus)(nil),          // 14: reeve.consensus.v1.StoreStatus
+	(*UserUsage)(nil),            // 15: reeve.consensus.v1.UserUsage
+	(*RecoverRequest)(nil),       // 16: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),      // 17: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),          // 18: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),         // 19: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),         // 20: reeve.consensus.v1.DesiredState
+	(*StoreState)(nil),           // 21: reeve.consensus.v1.StoreState
+	(*StoreGeneration)(nil),      // 22: reeve.consensus.v1.StoreGeneration
+	(*StoreStateMember)(nil),     // 23: reeve.consensus.v1.StoreStateMember
+	(*JoinRequest)(nil),          // 24: reeve.consensus.v1.JoinRequest
+	(*JoinResponse)(nil),         // 25: reeve.consensus.v1.JoinResponse
+	(*StorePeer)(nil),            // 26: reeve.consensus.v1.StorePeer
+	(*TakeSnapshotRequest)(nil),  // 27: reeve.consensus.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil), // 28: reeve.consensus.v1.TakeSnapshotResponse
+	(*DesiredUser)(nil),          // 29: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
-	4,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
-	5,  // 1: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
-	3,  // 2: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
+	5,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
+	6,  // 1: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
+	4,  // 2: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
 	0,  // 3: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
-	9,  // 4: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
-	13, // 5: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
-	17, // 6: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
-	18, // 7: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
-	14, // 8: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
+	10, // 4: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
+	14, // 5: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
+	18, // 6: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
+	19, // 7: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
+	15, // 8: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
 	1,  // 9: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	27, // 10: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
-	21, // 11: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
-	24, // 12: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
-	2,  // 13: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
-	8,  // 14: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
-	11, // 15: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	15, // 16: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
-	22, // 17: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
-	25, // 18: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
-	6,  // 19: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	10, // 20: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	12, // 21: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	16, // 22: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	23, // 23: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
-	26, // 24: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	29, // 10: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	23, // 11: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
+	2,  // 12: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
+	26, // 13: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
+	3,  // 14: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
+	9,  // 15: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
+	12, // 16: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
+	16, // 17: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	24, // 18: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
+	27, // 19: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
+	7,  // 20: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	11, // 21: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	13, // 22: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	17, // 23: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	25, // 24: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
+	28, // 25: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_reeve_consensus_v1_consensus_proto_init() }
@@ -2121,7 +2318,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 		(*FormRequest_Existing)(nil),
 		(*FormRequest_Join)(nil),
 	}
-	file_reeve_consensus_v1_consensus_proto_msgTypes[24].OneofWrappers = []any{
+	file_reeve_consensus_v1_consensus_proto_msgTypes[25].OneofWrappers = []any{
 		(*TakeSnapshotResponse_Manifest)(nil),
 		(*TakeSnapshotResponse_Data)(nil),
 	}
@@ -2130,8 +2327,8 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   26,
+			NumEnums:      3,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -13,3 +13,6 @@ const PeerEndpoint = "reeve.consensus.v1"
 func UserPrefix(user string) string {
 	return "/reeve/users/" + user + "/"
 }
+
+// StoreGenerationKey is where, below the prefix of the cluster user, the store keeps the binary encoded StoreGeneration of a store that was begun again.
+const StoreGenerationKey = "consensus/generation"
