@@ -76,6 +76,7 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 		}
 		r.hint.Set("")
 	}
+	r.clearStoreProblem() // the member may have joined anew by itself
 	r.formed.Set(true)
 	return nil
 }
@@ -115,10 +116,14 @@ func (r *Room) leaveStore(ctx context.Context) error {
 		return fmt.Errorf("membership: cannot save that the node has left the consensus store: %w", err)
 	}
 	r.hint.Set("")
+	r.clearStoreProblem()
+	return nil
+}
+
+func (r *Room) clearStoreProblem() {
 	if problem, _ := r.problem.Get(); problem != nil && problem.store {
 		r.problem.Set(nil)
 	}
-	return nil
 }
 
 // errGone says that the instance which formed the store has ended. The cluster may have taken its role from the node since.

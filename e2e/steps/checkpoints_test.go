@@ -199,7 +199,7 @@ func (s *stepping) members() {
 	s.consensus.add(voters, around("announce", "issue-peer-certificate", "add-learner", "promote", "note-removal", "remove-member", "finish-removal", "note-absence", "tell",
 		"prepare-authority", "activate-authority", "retire-authority", "follow-authority")...)
 	s.consensus.add([]int{4}, around("mark-joining", "write-peer-key", "write-peer-ca", "write-peer-certificate", "begin-log", "start-etcd", "mark-complete", "move-member",
-		"mark-removed", "delete-member", "hand-over")...)
+		"mark-replaced", "put-aside", "mark-removed", "delete-member", "hand-over")...)
 	s.curator.add(all[:3], around("add-role", "remove-role", "role-left", "put-status", "beat", "note-issued", "other-change", "append-audit", "campaign")...)
 	for cycle := 1; len(s.consensus.missing()) > 0 || slices.ContainsFunc(s.curator.missing(), func(point string) bool { return strings.Contains(point, "role") }); cycle++ {
 		if cycle > 20 {

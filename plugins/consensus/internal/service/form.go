@@ -21,6 +21,7 @@ type formation struct {
 	done   chan struct{}
 	member string
 	err    error
+	again  bool // it was begun by the role itself, in the place of a member that was removed, and is tried until there is an answer
 }
 
 func (f *formation) succeed(member string) {
@@ -72,11 +73,12 @@ func (f *formation) failed() bool {
 	}
 }
 
-// forget has the next call make an attempt of its own: the member that the last one formed is no more.
-func (f *formations) forget() {
+// renew begins the present attempt once more: the member that it formed is none any more.
+func (f *formations) renew() *formation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.current = nil
+	f.current = &formation{plan: f.current.plan, done: make(chan struct{}), again: true}
+	return f.current
 }
 
 func (f *formations) clusterUser() string {

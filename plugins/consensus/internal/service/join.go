@@ -263,6 +263,7 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 		})
 	}
 	var said []string
+	unwanted := false
 	for range nodes {
 		reply := <-replies
 		message := status.Convert(reply.err).Message()
@@ -273,11 +274,17 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 			return nil, fmt.Errorf("%w: %s", store.ErrRemoved, message)
 		case codes.AlreadyExists:
 			return nil, fmt.Errorf("%w: %s", store.ErrElsewhere, message)
+		case codes.PermissionDenied:
+			unwanted = true // as a quorum has it, unless another one knows better
 		}
 		said = append(said, fmt.Sprintf("node %s: %s", reply.node, message))
 	}
 	slices.Sort(said)
-	return nil, fmt.Errorf("%w: %s", store.ErrWaiting, strings.Join(said, "; "))
+	reason := store.ErrWaiting
+	if unwanted {
+		reason = store.ErrUnwanted
+	}
+	return nil, fmt.Errorf("%w: %s", reason, strings.Join(said, "; "))
 }
 
 func askMember(ctx context.Context, network Network, node string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {

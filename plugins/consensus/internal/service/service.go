@@ -75,6 +75,9 @@ type running struct {
 	gone event.Value[string]
 }
 
+// joinRetry is how long a member that joins in the place of a removed one waits before it asks again.
+const joinRetry = time.Second
+
 // New returns a Service that does not run yet.
 func New() *Service { return &Service{} }
 
@@ -113,11 +116,11 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 		if err := r.serve(ctx, config, formed); !errors.Is(err, store.ErrRemoved) {
 			return err
 		}
-		config.Log.Info("the store has removed the member of this node; its data was deleted")
+		r.forms <- r.attempts.renew() // never waits: whoever calls Form waits for this attempt, too
 	}
 }
 
-// serve runs a member until ctx is done or the member ends. It fails with store.ErrRemoved if the store has removed it, and deletes its data then.
+// serve runs a member until ctx is done or the member ends. It fails with store.ErrRemoved if the store has removed it, and puts its data aside then.
 func (r *running) serve(ctx context.Context, config Config, formed *store.Store) error {
 	r.store.Store(formed)
 	r.gone.Set("")
@@ -142,16 +145,19 @@ func (r *running) serve(ctx context.Context, config Config, formed *store.Store)
 		formed.Close()
 		return err
 	}
-	if err := formed.Retire(); err != nil {
+	if err := formed.Replace(); err != nil {
 		return err
 	}
 	r.status.Set(nil)
 	r.usage.Set(nil)
-	reason := "the store has removed the member of this node, and its data was deleted; the role is to be taken from the node, or to join anew"
-	r.gone.Set(reason)
-	r.attempts.forget()
-	config.Reporter.Degraded(reason)
+	r.without(config, "the store has removed the member of this node; it is asked whether the node is to have another one")
 	return store.ErrRemoved
+}
+
+// without says why there is no member.
+func (r *running) without(config Config, reason string) {
+	r.gone.Set(reason)
+	config.Reporter.Degraded(reason)
 }
 
 // form carries out Form calls until one succeeds. It returns nil if ctx is done, and an error if etcd is broken for good.
@@ -182,16 +188,30 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				attempt.succeed(formed.MemberID())
 				return formed, nil
 			}
-			attempt.fail(err)
 			if ctx.Err() != nil {
+				attempt.fail(err)
 				return nil, nil
 			}
+			if attempt.again && errors.Is(err, store.ErrWaiting) {
+				r.without(config, err.Error())
+				select {
+				case <-ctx.Done():
+				case <-time.After(joinRetry):
+					r.forms <- attempt // never waits: nobody else begins one before this one has ended
+				}
+				continue
+			}
+			attempt.fail(err)
 			if broken := (*store.BrokenError)(nil); errors.As(err, &broken) {
 				return nil, fmt.Errorf("consensus: the store of cluster %s cannot be used: %w", attempt.plan.ClusterID, err)
 			}
-			if errors.Is(err, store.ErrWaiting) {
+			switch problem := (*store.Problem)(nil); {
+			case errors.Is(err, store.ErrWaiting):
 				config.Reporter.Degraded(err.Error())
-			} else {
+			case attempt.again && errors.As(err, &problem):
+				config.Log.Info("this node has no member of the store any more", "reason", problem.Message)
+				r.without(config, problem.Message)
+			default:
 				config.Log.Error("the store was not formed", "error", err)
 			}
 		}

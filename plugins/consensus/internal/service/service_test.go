@@ -30,12 +30,21 @@ func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 type reporter struct {
 	mu   sync.Mutex
 	said string
+	ever []string
+}
+
+// all is what was said so far.
+func (r *reporter) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.ever, "\n")
 }
 
 func (r *reporter) say(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.said = what
+	r.ever = append(r.ever, what)
 }
 
 func (r *reporter) last() string {

@@ -13,6 +13,8 @@ const (
 	MarkComplete, MarkRemoved checkpoint.Step = "mark-complete", "mark-removed"
 	// DeleteMember deletes the data and the credentials of a member that is none any more.
 	DeleteMember checkpoint.Step = "delete-member"
+	// MarkReplaced and PutAside are for a member that was removed while its node may still have one: its data is put aside, and a new member joins.
+	MarkReplaced, PutAside checkpoint.Step = "mark-replaced", "put-aside"
 	// WritePeerKey, WritePeerCA and WritePeerCertificate write what the member speaks to the others with.
 	WritePeerKey, WritePeerCA, WritePeerCertificate checkpoint.Step = "write-peer-key", "write-peer-ca", "write-peer-certificate"
 	// BeginLog begins the log of a member that joins.
@@ -71,7 +73,7 @@ const (
 // All are all of them.
 func All() []checkpoint.Step {
 	return slices.Concat(
-		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
+		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, MarkReplaced, PutAside, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, Tell},
 		[]checkpoint.Step{PrepareAuthority, ActivateAuthority, RetireAuthority, FollowAuthority},

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,7 +67,9 @@ func prepare(directory string, plan Plan) (*marker, error) {
 		return found, checkFiles(directory, plan)
 	case found.Phase == removed:
 		return prepareAgain(directory, plan, found)
-	case found.Phase == joining && plan.Join:
+	case found.Phase == replaced:
+		return joinAnew(directory, plan, found)
+	case found.Phase == joining && (plan.Join || found.Former != ""):
 		return found, nil
 	case found.Phase == joining:
 		return nil, missing("the member of node %s in %s was begun to join the store of cluster %s but has never finished; %s",
@@ -79,7 +82,7 @@ func prepare(directory string, plan Plan) (*marker, error) {
 		return nil, err
 	}
 	if plan.Join {
-		return beginJoin(directory, plan)
+		return beginJoin(directory, plan, "")
 	}
 	return found, nil
 }
@@ -92,7 +95,7 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 		return nil, fmt.Errorf("look for a store: %w", err)
 	}
 	if plan.Join {
-		return beginJoin(directory, plan)
+		return beginJoin(directory, plan, "")
 	}
 	if !plan.New {
 		return nil, missing("the store of cluster %s is missing: there is nothing in %s; %s", plan.ClusterID, directory, wayOutOfMissing)
@@ -106,29 +109,29 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 
 // prepareAgain is for the directory of a member that was removed: only a new one may come there, by joining.
 func prepareAgain(directory string, plan Plan, found *marker) (*marker, error) {
-	if err := removeMember(directory); err != nil {
+	if err := removeMember(directory, formerDirectory(directory)); err != nil {
 		return nil, err
 	}
 	if !plan.Join {
-		return nil, noneAnyMore(plan, found)
+		return nil, noneAnyMore(plan, found.MemberID)
 	}
-	return beginJoin(directory, plan)
+	return beginJoin(directory, plan, "")
 }
 
 // noneAnyMore says what to do on the node of a member that was removed.
-func noneAnyMore(plan Plan, found *marker) *Problem {
+func noneAnyMore(plan Plan, member string) *Problem {
 	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; if that was intended, there is nothing to do; to make the node a member again, "+
 		"remove the role from it if it still has it (`reeve node role remove %[2]s ROLE`) and add it again (`reeve node role add %[2]s ROLE`): it then joins as a new member",
-		found.MemberID, plan.NodeID, plan.ClusterID)
+		member, plan.NodeID, plan.ClusterID)
 }
 
-// beginJoin chooses the ID of a member that is to join. It tells a join that goes on from another one, whose data was lost: no two have the same.
-func beginJoin(directory string, plan Plan) (*marker, error) {
+// beginJoin chooses the ID of a member that is to join, in the place of a former one if that is not empty. It tells a join that goes on from another one, whose data was lost: no two have the same.
+func beginJoin(directory string, plan Plan, former string) (*marker, error) {
 	id, err := peers.NewMember()
 	if err != nil {
 		return nil, fmt.Errorf("choose an ID for the member: %w", err)
 	}
-	begun := &marker{Version: markerVersion, ClusterID: plan.ClusterID, NodeID: plan.NodeID, Phase: joining, MemberID: peers.FormatMember(id)}
+	begun := &marker{Version: markerVersion, ClusterID: plan.ClusterID, NodeID: plan.NodeID, Phase: joining, MemberID: peers.FormatMember(id), Former: former}
 	if err := begun.write(directory); err != nil {
 		return nil, fmt.Errorf("write the marker of the store: %w", err)
 	}
@@ -138,17 +141,17 @@ func beginJoin(directory string, plan Plan) (*marker, error) {
 // retire ends a member that the store has removed: the marker says so first, so that a crash leaves nothing that would be taken for a member.
 func retire(directory string, found *marker) error {
 	gone := *found
-	gone.Phase = removed
+	gone.Phase, gone.MemberID, gone.Former = removed, cmp.Or(found.Former, found.MemberID), ""
 	if err := gone.write(directory); err != nil {
 		return fmt.Errorf("write the marker of the store: %w", err)
 	}
-	return removeMember(directory)
+	return removeMember(directory, formerDirectory(directory))
 }
 
-// removeMember deletes what is in the directory besides the marker and the lock.
-func removeMember(directory string) error {
+// removeMember deletes the data and the credentials of the member, and what else is named.
+func removeMember(directory string, others ...string) error {
 	return checkpoint.Around(steps.DeleteMember, func() error {
-		for _, path := range []string{etcdDirectory(directory), peerDirectory(directory)} {
+		for _, path := range append(others, etcdDirectory(directory), peerDirectory(directory)) {
 			if err := os.RemoveAll(path); err != nil {
 				return fmt.Errorf("delete the former member's data: %w", err)
 			}
@@ -167,7 +170,7 @@ func finish(directory string, begun *marker, member string) (*marker, error) {
 		}
 	}
 	done := *begun
-	done.Phase, done.MemberID = complete, member
+	done.Phase, done.MemberID, done.Former = complete, member, ""
 	if err := done.write(directory); err != nil {
 		return nil, fmt.Errorf("write the marker of the store: %w", err)
 	}

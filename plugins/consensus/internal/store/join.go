@@ -30,6 +30,8 @@ var (
 	ErrRemoved = errors.New("the member was removed from the store")
 	// ErrElsewhere says that the store has another member of the node than the one that wants to join.
 	ErrElsewhere = errors.New("the store has another member of this node, whose data is not here")
+	// ErrUnwanted says that the node of the member that asks is to have none. It is an ErrWaiting, too: that may change.
+	ErrUnwanted = fmt.Errorf("%w: this node is to have none", ErrWaiting)
 	// ErrWaiting says that a member cannot join yet. The same call may succeed later.
 	ErrWaiting = errors.New("the member cannot join the store yet")
 

@@ -34,6 +34,8 @@ const (
 	joining phase = "joining"
 	// removed: the store has removed the member for good. What is left of its files is to be deleted.
 	removed phase = "removed"
+	// replaced: the store has removed the member, and its node may still have one. Its data is to be put aside, and a new member to join.
+	replaced phase = "replaced"
 )
 
 // marker says whose store the data directory holds. It is written before etcd writes anything, and again when the store is complete.
@@ -44,6 +46,8 @@ type marker struct {
 	Phase     phase  `json:"phase"`
 	// MemberID is etcd's ID of the local member, once it is known.
 	MemberID string `json:"memberId,omitempty"`
+	// Former is the member in whose place this one joins, by itself: its data was put aside. Empty: there is none, or this one has joined.
+	Former string `json:"former,omitempty"`
 }
 
 func markerPath(directory string) string { return filepath.Join(directory, "store.json") }
@@ -84,13 +88,16 @@ func parseMarker(content []byte) (*marker, error) {
 		return nil, errors.New("not a marker: the cluster ID or the node ID is empty")
 	}
 	switch {
-	case m.Phase == forming && m.MemberID == "":
-	case (m.Phase == complete || m.Phase == joining || m.Phase == removed) && m.MemberID != "" && strings.TrimLeft(m.MemberID, "0123456789abcdef") == "":
+	case m.Phase == forming && m.MemberID == "" && m.Former == "":
+	case m.Phase == joining && isMemberID(m.MemberID) && (m.Former == "" || isMemberID(m.Former)):
+	case (m.Phase == complete || m.Phase == removed || m.Phase == replaced) && isMemberID(m.MemberID) && m.Former == "":
 	default:
-		return nil, fmt.Errorf("not a marker: phase %q with member ID %q", m.Phase, m.MemberID)
+		return nil, fmt.Errorf("not a marker: phase %q with member ID %q and former %q", m.Phase, m.MemberID, m.Former)
 	}
 	return &m, nil
 }
+
+func isMemberID(id string) bool { return id != "" && strings.TrimLeft(id, "0123456789abcdef") == "" }
 
 // write replaces the marker so that after a crash, of the machine too, either the old or the new one is there.
 func (m *marker) write(directory string) error {
@@ -107,7 +114,7 @@ func (m *marker) write(directory string) error {
 }
 
 // marks are the steps of writing a marker.
-var marks = map[phase]checkpoint.Step{forming: steps.MarkForming, complete: steps.MarkComplete, joining: steps.MarkJoining, removed: steps.MarkRemoved}
+var marks = map[phase]checkpoint.Step{forming: steps.MarkForming, complete: steps.MarkComplete, joining: steps.MarkJoining, removed: steps.MarkRemoved, replaced: steps.MarkReplaced}
 
 func syncDirectory(directory string) error {
 	handle, err := os.Open(directory)

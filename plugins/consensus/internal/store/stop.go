@@ -16,13 +16,14 @@ func (s *Store) Close() {
 	}
 }
 
-// Retire is Close for a member whose Run has ended with ErrRemoved: what it had stored is deleted.
-func (s *Store) Retire() error {
+// Replace is Close for a member whose Run has ended with ErrRemoved: what it had stored is put aside. The next call of Open has a new member join, or finds that there is to be none.
+func (s *Store) Replace() error {
 	if !s.halt() {
 		return fmt.Errorf("the removed member %s does not stop; its data in %s stays until the role is started again", s.marker.MemberID, s.directory)
 	}
 	defer s.lock.Close()
-	return retire(s.directory, s.marker)
+	_, err := s.replace()
+	return err
 }
 
 // cedeBound is how many election times a leader that is about to stop may take to hand the leadership over.

@@ -48,8 +48,8 @@ type Config struct {
 	PulseInterval time.Duration
 	// Place is where the member listens for the others as soon as there are any. Nil: there never are any.
 	Place *event.Value[Place]
-	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, and with
-	// ErrElsewhere if it has another one of this node.
+	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, with
+	// ErrElsewhere if it has another one of this node, and with ErrUnwanted if this node is to have none.
 	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)
 	// Version is that of the role, for the manifests of snapshots.
 	Version string
@@ -135,33 +135,44 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		case err == nil:
 			return s, nil
 		case errors.Is(err, errAgain) && s.halt():
+		case s.wasRemoved(err) && s.halt():
+			member := s.marker.MemberID
+			again, failed := s.replace()
+			if again {
+				continue
+			}
+			s.lock.Close()
+			if failed == nil {
+				failed = fmt.Errorf("%w: member %s was removed from it, and a new one of this node is to join", ErrWaiting, member)
+			}
+			return nil, failed
 		default:
 			return nil, s.end(err)
 		}
 	}
 }
 
-// end closes a member that could not be started. One that the store has removed is none any more.
-func (s *Store) end(err error) error {
-	gone := errors.Is(err, ErrRemoved) || s.etcd != nil && s.etcd.Server.IsIDRemoved(uint64(s.etcd.Server.MemberID()))
-	if s.halt() {
-		defer s.lock.Close()
-		if gone {
-			return s.gone()
-		}
-	}
-	return err
+func (s *Store) wasRemoved(err error) bool {
+	return errors.Is(err, ErrRemoved) || s.etcd != nil && s.etcd.Server.IsIDRemoved(uint64(s.etcd.Server.MemberID()))
 }
 
-// gone retires the member, which must have been halted, and says so.
-func (s *Store) gone() error {
-	if err := retire(s.directory, s.marker); err != nil {
+// end closes a member that could not be started. One that was removed from the store of a node that is to have none is none any more.
+func (s *Store) end(err error) error {
+	former := s.marker.Former
+	if !s.halt() {
 		return err
 	}
-	if s.plan.Join {
-		return fmt.Errorf("%w: member %s was removed from it, and a new one of this node is to join", ErrWaiting, s.marker.MemberID)
+	defer s.lock.Close()
+	switch {
+	case former != "" && errors.Is(err, ErrUnwanted):
+		if err := retire(s.directory, s.marker); err != nil {
+			return err
+		}
+		return noneAnyMore(s.plan, former)
+	case former != "" && errors.Is(err, ErrWaiting):
+		return fmt.Errorf("%s%w", rejoining, err)
 	}
-	return noneAnyMore(s.plan, s.marker)
+	return err
 }
 
 func (s *Store) start(ctx context.Context) (err error) {

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
+)
+
+// formerDirectory is where the data of the last member is that was removed while its node was still to have one. Nothing reads it: it is kept for people.
+func formerDirectory(directory string) string { return filepath.Join(directory, "former") }
+
+// replace is for a member that the store has removed, and that was halted. If it had data of its own, that is put aside, and the marker is that of a new member, which is to be started; false: it
+// had none, and the next call of Open goes on.
+func (s *Store) replace() (again bool, err error) {
+	switch {
+	case s.marker.Phase != joining:
+		s.log.Warn("the store has removed this node's member; its data is put aside, and a new member joins the store", "member", s.marker.MemberID, "data", formerDirectory(s.directory))
+		if err := putMark(s.directory, s.marker); err != nil {
+			return false, err
+		}
+		s.marker, err = joinAnew(s.directory, s.plan, s.marker)
+	case s.marker.Former != "": // it was given up before it had joined
+		if err := removeMember(s.directory); err != nil {
+			return false, err
+		}
+		s.marker, err = beginJoin(s.directory, s.plan, s.marker.Former)
+		return false, err
+	default:
+		return false, retire(s.directory, s.marker)
+	}
+	s.others.set(nil)
+	if err == nil && s.config.Waiting != nil {
+		s.config.Waiting(rejoining + "the former one was removed, and its data was put aside in " + formerDirectory(s.directory))
+	}
+	return err == nil, err
+}
+
+// rejoining begins what is told of a member that joins in the place of one that was removed.
+const rejoining = "rejoining the store as a new member: "
+
+// putMark marks a member as one whose data is to be put aside.
+func putMark(directory string, found *marker) error {
+	gone := *found
+	gone.Phase, gone.Former = replaced, ""
+	if err := gone.write(directory); err != nil {
+		return fmt.Errorf("write the marker of the store: %w", err)
+	}
+	return nil
+}
+
+// joinAnew puts the data of a member aside whose marker says replaced, and has a new one begin to join. After a crash it is called again.
+func joinAnew(directory string, plan Plan, found *marker) (*marker, error) {
+	if err := putAside(directory); err != nil {
+		return nil, fmt.Errorf("put the data of the former member %s aside: %w", found.MemberID, err)
+	}
+	if err := removeMember(directory); err != nil { // its credentials
+		return nil, err
+	}
+	return beginJoin(directory, plan, found.MemberID)
+}
+
+// putAside moves etcd's files to formerDirectory, in the place of older ones. If they were moved before, nothing happens.
+func putAside(directory string) error {
+	files, former := etcdDirectory(directory), formerDirectory(directory)
+	if _, err := os.Lstat(files); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return checkpoint.Around(steps.PutAside, func() error {
+		if err := os.RemoveAll(former); err != nil {
+			return err
+		}
+		if err := os.Mkdir(former, 0o700); err != nil {
+			return err
+		}
+		if err := os.Rename(files, filepath.Join(former, filepath.Base(files))); err != nil {
+			return err
+		}
+		if err := syncDirectory(former); err != nil {
+			return err
+		}
+		return syncDirectory(directory)
+	})
+}
