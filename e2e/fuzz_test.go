@@ -56,6 +56,7 @@ var parsers = map[string]string{
 	"core/roles.FuzzParseHistory":                            "failures of roles",
 	"core/events.FuzzFiles":                                  "events",
 	"plugins/consensus/internal/store.FuzzParseMarker":       "mark of a member of the store",
+	"plugins/consensus/internal/store.FuzzParsePromise":      "promise of a member of the store",
 	"plugins/consensus/internal/desired.FuzzParse":           "desired members and users of the store",
 	"plugins/consensus/internal/numbers.FuzzParse":           "numbers of ConsensusUsers, and their leases",
 	"core/plugin/users.FuzzAccounts":                         "accounts of the host, for a chosen range of user IDs",

@@ -98,6 +98,7 @@ func message(current *store.Status, access door.State, usage []*consensusv1.User
 	m.DatabaseInUse = current.InUse
 	m.LeaderChanges = current.LeaderChanges
 	m.Quota = current.Quota
+	m.Generation, m.GenerationId = current.Generation.Number, current.Generation.ID
 	m.Problem = cmp.Or(current.Problem(), current.Threat())
 	for _, member := range current.Members {
 		told := &consensusv1.StoreMember{Id: member.ID, Name: member.Name, Learner: member.Learner, Silent: slices.Contains(current.Silent, member.Name)}

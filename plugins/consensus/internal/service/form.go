@@ -81,6 +81,13 @@ func (f *formations) renew() *formation {
 	return f.current
 }
 
+// present is the present attempt; nil: there is none.
+func (f *formations) present() *formation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}
+
 func (f *formations) clusterUser() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

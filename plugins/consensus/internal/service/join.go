@@ -103,6 +103,9 @@ func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest
 	if err := p.permit(ctx, node, member); err != nil {
 		return nil, err
 	}
+	if err := p.compare(node, request); err != nil {
+		return nil, err
+	}
 	p.store.Expect()
 	if err := p.announce(ctx, node, member, request.GetPeerAddress()); err != nil {
 		return nil, status.Errorf(codes.Unavailable, "consensus: announce the member of node %s: %v", node, err)
@@ -124,6 +127,8 @@ func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest
 		MemberId: peers.FormatMember(member), StoreId: p.store.Server().Cluster().ID().String(),
 		Certificate: [][]byte{certificate}, CaCertificates: authority.Certificates(),
 	}
+	generation := p.store.Generation()
+	answer.Generation, answer.GenerationId = generation.Number, generation.ID
 	for _, peer := range p.store.Peers() {
 		answer.Members = append(answer.Members, &consensusv1.StorePeer{MemberId: peers.FormatMember(peer.ID), NodeId: peer.Node, PeerUrls: peer.URLs, Learner: peer.Learner})
 	}
@@ -165,6 +170,19 @@ func (p *peerService) permit(ctx context.Context, node string, member uint64) er
 		}
 	}
 	return nil
+}
+
+// compare refuses a node that has data of another store of the cluster. permit has found this one to be what a quorum has.
+func (p *peerService) compare(node string, request *consensusv1.JoinRequest) error {
+	theirs, ours := store.Generation{Number: request.GetGeneration(), ID: request.GetGenerationId()}, p.store.Generation()
+	switch {
+	case !request.GetHasData() || theirs.Same(ours):
+		return nil
+	case theirs.Number > ours.Number:
+		return status.Errorf(codes.Aborted, "consensus: node %s has data of generation %s of the store, which was begun after this one, %s: the store of which node %s has a member was replaced",
+			node, theirs, ours, p.store.NodeID())
+	}
+	return status.Errorf(codes.FailedPrecondition, "consensus: the data of node %s is of generation %s of the store, and the store is generation %s now", node, theirs, ours)
 }
 
 // announce tells the leader, if it does not know.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,6 +72,13 @@ type running struct {
 	status   event.Value[*store.Status] // nil: not formed
 	usage    event.Value[[]*consensusv1.UserUsage]
 	store    atomic.Pointer[store.Store] // nil: not formed
+	// directory is the role's.
+	directory string
+	// local is the member as soon as etcd runs; nil: it does not.
+	local atomic.Pointer[store.Local]
+	// pauses are taken by Run. recovering is held by a request of a recovery.
+	pauses     chan *pause
+	recovering sync.Mutex
 	// gone is why there is no member, after there was one; empty: there never was.
 	gone event.Value[string]
 }
@@ -92,7 +100,7 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	defer cancel()
 	r := &running{
 		door:  door.New(door.Config{Log: config.Log.Named("door"), QuorumGrace: config.QuorumGrace}),
-		forms: make(chan *formation, 1),
+		forms: make(chan *formation, 1), pauses: make(chan *pause), directory: config.DataDirectory,
 	}
 	r.attempts.ended = ctx.Done()
 	r.status.Set(nil)
@@ -113,7 +121,11 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 		if formed == nil {
 			return err
 		}
-		if err := r.serve(ctx, config, formed); !errors.Is(err, store.ErrRemoved) {
+		err = r.serve(ctx, config, formed)
+		if errors.Is(err, errPaused) {
+			continue
+		}
+		if !errors.Is(err, store.ErrRemoved) {
 			return err
 		}
 		r.forms <- r.attempts.renew() // never waits: whoever calls Form waits for this attempt, too
@@ -139,8 +151,20 @@ func (r *running) serve(ctx context.Context, config Config, formed *store.Store)
 	group.Go(func() error { return servePeers(ctx, config, formed, r.attempts.clusterUser()) })
 	group.Go(func() error { return r.report(ctx, formed.Status(), config.Reporter) })
 	group.Go(func() error { return r.passUsage(ctx, formed.Usage()) })
+	var asked *pause
+	group.Go(func() error {
+		if asked = r.awaitPause(ctx); asked != nil {
+			return errPaused
+		}
+		return nil
+	})
 	err := group.Wait()
 	r.store.Store(nil)
+	if asked != nil {
+		r.paused(config, formed, asked)
+		return errPaused
+	}
+	r.local.Store(nil)
 	if !errors.Is(err, store.ErrRemoved) {
 		formed.Close()
 		return err
@@ -166,8 +190,10 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 		select {
 		case <-ctx.Done():
 			return nil, nil
+		case p := <-r.pauses:
+			p.carryOut(config, nil)
 		case attempt := <-r.forms:
-			formed, err := store.Open(ctx, store.Config{
+			formed, err := r.open(ctx, config, store.Config{
 				Log:              config.Log.Named("etcd"),
 				Directory:        config.DataDirectory,
 				RuntimeDirectory: config.RuntimeDirectory,
@@ -181,6 +207,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				Place:            place.value(),
 				Join:             joiner(config),
 				Waiting:          config.Reporter.Degraded,
+				Began:            r.local.Store,
 			}, attempt.plan)
 			if err == nil {
 				status, _ := formed.Status().Get()
@@ -188,6 +215,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				attempt.succeed(formed.MemberID())
 				return formed, nil
 			}
+			r.local.Store(nil)
 			if ctx.Err() != nil {
 				attempt.fail(err)
 				return nil, nil

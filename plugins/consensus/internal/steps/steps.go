@@ -23,6 +23,17 @@ const (
 	StartEtcd checkpoint.Step = "start-etcd"
 )
 
+// What makes one survivor of a lost majority the only member.
+const (
+	// PromiseRecovery keeps that the member votes for nobody, and BeginRecovery that it is to become the only one.
+	PromiseRecovery, BeginRecovery checkpoint.Step = "promise-recovery", "begin-recovery"
+	// CommitLog notes that all of the log is agreed upon, and BeginGeneration begins a new generation of the store in the data.
+	CommitLog, BeginGeneration checkpoint.Step = "commit-log", "begin-generation"
+	// DropCredentials deletes what the member spoke to the former others with. MarkForced and MarkRecovered keep that it is the only one, and that it serves.
+	DropCredentials           checkpoint.Step = "drop-credentials"
+	MarkForced, MarkRecovered checkpoint.Step = "mark-forced", "mark-recovered"
+)
+
 // What makes a store, and has others come into it.
 const (
 	// MakeRootRole, MakeRoot, GrantRoot and EnableAuthorization have etcd ask who calls.
@@ -74,6 +85,7 @@ const (
 func All() []checkpoint.Step {
 	return slices.Concat(
 		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, MarkReplaced, PutAside, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
+		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, DropCredentials, MarkForced, MarkRecovered},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, Tell},
 		[]checkpoint.Step{PrepareAuthority, ActivateAuthority, RetireAuthority, FollowAuthority},

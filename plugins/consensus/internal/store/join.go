@@ -117,7 +117,15 @@ func (s *Store) request() (*consensusv1.JoinRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &consensusv1.JoinRequest{PeerAddress: s.peering.address(), CertificateRequest: csr, Attempt: s.marker.MemberID}, nil
+	// What a member has before it has read any data is of the store that it has begun to join.
+	generation, has := s.marker.generation(), wal.Exist(datadir.ToWALDir(etcdDirectory(s.directory)))
+	if known := s.generation.Load(); known != nil {
+		generation = *known
+	}
+	return &consensusv1.JoinRequest{
+		PeerAddress: s.peering.address(), CertificateRequest: csr, Attempt: s.marker.MemberID,
+		Generation: generation.Number, GenerationId: generation.ID, HasData: has,
+	}, nil
 }
 
 // accept keeps the certificate that came with an answer, and makes of its members what etcd is told.
@@ -150,6 +158,9 @@ func (s *Store) accept(answer *consensusv1.JoinResponse) (*joinPlan, error) {
 	}
 	if plan.url == "" {
 		return nil, fmt.Errorf("%w: the answer of the store does not have this member", ErrWaiting)
+	}
+	if err := s.joined(Generation{Number: answer.GetGeneration(), ID: answer.GetGenerationId()}); err != nil {
+		return nil, err
 	}
 	s.others.set(answer.GetMembers())
 	slices.Sort(cluster)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,6 +49,14 @@ type marker struct {
 	MemberID string `json:"memberId,omitempty"`
 	// Former is the member in whose place this one joins, by itself: its data was put aside. Empty: there is none, or this one has joined.
 	Former string `json:"former,omitempty"`
+	// Generation and GenerationID are those of the store that the member has joined: zero and empty for the first one, and for a member that has not joined.
+	Generation   uint64 `json:"generation,omitempty"`
+	GenerationID string `json:"generationId,omitempty"`
+}
+
+func (m *marker) generation() Generation {
+	id, _ := hex.DecodeString(m.GenerationID) // parseMarker has checked it
+	return Generation{Number: m.Generation, ID: id}
 }
 
 func markerPath(directory string) string { return filepath.Join(directory, "store.json") }
@@ -86,6 +95,9 @@ func parseMarker(content []byte) (*marker, error) {
 	}
 	if m.ClusterID == "" || m.NodeID == "" {
 		return nil, errors.New("not a marker: the cluster ID or the node ID is empty")
+	}
+	if _, err := hex.DecodeString(m.GenerationID); err != nil {
+		return nil, errors.New("not a marker: the ID of the generation is not hexadecimal")
 	}
 	switch {
 	case m.Phase == forming && m.MemberID == "" && m.Former == "":

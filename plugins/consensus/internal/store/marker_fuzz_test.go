@@ -16,6 +16,8 @@ func FuzzParseMarker(f *testing.F) {
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"replaced","memberId":"8e9e05c52164694d"}`,
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"joining","memberId":"ab","former":"8e9e05c52164694d"}`,
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"complete","memberId":"ab","former":"8e9e05c52164694d"}`,
+		`{"version":1,"clusterId":"c","nodeId":"n","phase":"complete","memberId":"ab","generation":1,"generationId":"00ff"}`,
+		`{"version":1,"clusterId":"c","nodeId":"n","phase":"complete","memberId":"ab","generation":1,"generationId":"0"}`,
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"forming"} {}`,
 	} {
 		f.Add([]byte(seed))

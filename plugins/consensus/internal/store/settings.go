@@ -1,8 +1,11 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -99,4 +102,17 @@ func settings(config Config, plan Plan, how beginning) (*embed.Config, error) {
 	settings.SnapshotCount, settings.SnapshotCatchUpEntries = snapshotCount, snapshotCatchUp
 	settings.MaxWalFiles, settings.MaxSnapFiles = logFiles, logFiles
 	return settings, nil
+}
+
+// peerSocket makes the directory for etcd's peers, which only this user can enter, and returns the path of the socket in it: on a TCP port any
+// process of the machine could speak raft to the member.
+func peerSocket(runtimeDirectory string) (string, error) {
+	directory := filepath.Join(runtimeDirectory, "peer")
+	if err := os.Mkdir(directory, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("make the directory for etcd's peers: %w", err)
+	}
+	if err := os.Chmod(directory, 0o700); err != nil { // whatever the umask was, or somebody else made
+		return "", fmt.Errorf("make the directory for etcd's peers: %w", err)
+	}
+	return filepath.Join(directory, "raft.sock"), nil
 }

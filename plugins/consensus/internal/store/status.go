@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -36,6 +37,7 @@ type Status struct {
 	Cuts   []Cut
 	// Unreachable is why the others do not reach the local member; empty: they do, or there are none.
 	Unreachable string
+	Generation  Generation
 	// Members are sorted by ID.
 	Members []Member
 	// Users are those that are there and confined to their prefixes, each with a number that is new whenever it is made anew.
@@ -193,6 +195,9 @@ const progressBound = 2
 // refresh publishes the status, if it has changed.
 func (s *Store) refresh(ctx context.Context) {
 	s.refreshUsers()
+	if err := s.refreshGeneration(); err != nil {
+		s.log.Warn("cannot read which generation the store is; trying again", "error", err)
+	}
 	server := s.etcd.Server
 	quorum := s.progresses(ctx)
 	if ctx.Err() != nil {
@@ -216,6 +221,7 @@ func (s *Store) refresh(ctx context.Context) {
 	status.Silent, status.Cuts = s.links(quorum)
 	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
 	status.Members = s.members()
+	status.Generation = s.Generation()
 
 	s.accounts.Lock() // so that nobody publishes users between the reading and the writing of them
 	defer s.accounts.Unlock()
@@ -233,13 +239,15 @@ func (s *Store) refresh(ctx context.Context) {
 	}
 }
 
-func (s *Store) progresses(ctx context.Context) bool {
-	if s.etcd.Server.Leader() == 0 {
+func (s *Store) progresses(ctx context.Context) bool { return progresses(ctx, s.etcd.Server) }
+
+func progresses(ctx context.Context, server *etcdserver.EtcdServer) bool {
+	if server.Leader() == 0 {
 		return false
 	}
-	config := s.etcd.Server.Cfg
+	config := server.Cfg
 	election := time.Duration(config.ElectionTicks) * time.Duration(config.TickMs) * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, progressBound*election)
 	defer cancel()
-	return s.etcd.Server.LinearizableReadNotify(ctx) == nil
+	return server.LinearizableReadNotify(ctx) == nil
 }

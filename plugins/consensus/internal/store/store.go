@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +52,8 @@ type Config struct {
 	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)
 	// Version is that of the role, for the manifests of snapshots.
 	Version string
+	// Began is told of the member as soon as etcd runs, which may be long before the store serves; nil: nobody is.
+	Began func(*Local)
 	// Waiting is told what a member waits for that takes long to serve; nil: nobody is.
 	Waiting func(reason string)
 }
@@ -82,8 +83,10 @@ type Store struct {
 	peering   *peering
 	halted    bool
 	finished  atomic.Bool // the marker's phase is complete
-	others    acquaintances
-	reach     reach
+	// generation is that of the data, as it was read last.
+	generation atomic.Pointer[Generation]
+	others     acquaintances
+	reach      reach
 
 	status     event.Value[Status]
 	space      *space
@@ -131,7 +134,11 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		log: config.Log, plan: plan, lock: locked, directory: config.Directory, config: config, marker: found, recoveries: make(chan *recovery), freeSpace: freeSpace,
 	}
 	for {
-		switch err := s.start(ctx); {
+		err := s.honour(ctx)
+		if err == nil {
+			err = s.start(ctx)
+		}
+		switch {
 		case err == nil:
 			return s, nil
 		case errors.Is(err, errAgain) && s.halt():
@@ -221,6 +228,12 @@ func (s *Store) start(ctx context.Context) (err error) {
 	if found.Phase != forming && found.MemberID != member {
 		return foreign("the files in %s are those of member %s, but the store's member is %s; %s", settings.Dir, member, found.MemberID, wayOutOfForeign)
 	}
+	if err := s.refreshGeneration(); err != nil {
+		return err
+	}
+	if config.Began != nil {
+		config.Began(&Local{plan: s.plan, server: s.etcd.Server, generation: s.Generation()})
+	}
 	if err := s.adoptAuthority(); err != nil {
 		return err
 	}
@@ -253,33 +266,11 @@ func (s *Store) start(ctx context.Context) (err error) {
 		}
 		s.finished.Store(true)
 	}
+	if err := s.fulfil(); err != nil {
+		return err
+	}
 	s.refresh(ctx)
 	return nil
-}
-
-// awaitUsers has authorization on and the cluster user there. A learner cannot see to that, and waits until it has taken both over.
-func (s *Store) awaitUsers(ctx context.Context) error {
-	ticker := time.NewTicker(versionInterval)
-	defer ticker.Stop()
-	for s.Learner() {
-		if s.closing() {
-			return errStopped
-		}
-		if s.etcd.Server.AuthStore().IsAuthEnabled() && s.confined(s.plan.ClusterUser) {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-s.etcd.Server.StopNotify():
-			return errStopped
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if err := s.enableAuthorization(ctx); err != nil {
-		return fmt.Errorf("turn on etcd's authorization: %w", err)
-	}
-	return s.EnsureUser(ctx, s.plan.ClusterUser)
 }
 
 // BrokenError says that etcd gave up while it started. What it had opened stays open, so the process should end.
@@ -310,32 +301,6 @@ func startEtcd(settings *embed.Config) (running *embed.Etcd, err error) {
 
 // askInterval is how often a member that may be cut off asks the others whether it is still one of them: who was away when it was removed is not let in to be told.
 const askInterval = 3 * time.Second
-
-// awaitService waits until the member serves, or the others say that it was removed.
-func (s *Store) awaitService(ctx context.Context) error {
-	awaiting, stop := context.WithCancelCause(ctx)
-	var asked sync.WaitGroup
-	defer asked.Wait()
-	defer stop(nil)
-	asked.Go(func() {
-		for s.pauseToAsk(awaiting) {
-			if s.isRemoved(awaiting) {
-				stop(ErrRemoved)
-				return
-			}
-		}
-	})
-	asked.Go(func() { s.tellWaiting(awaiting) })
-	for _, await := range []func(context.Context) error{s.awaitReady, s.awaitUsers, s.awaitVersion} {
-		if err := await(awaiting); err != nil {
-			if errors.Is(context.Cause(awaiting), ErrRemoved) {
-				return ErrRemoved
-			}
-			return err
-		}
-	}
-	return nil
-}
 
 func (s *Store) awaitReady(ctx context.Context) error {
 	select {
@@ -399,17 +364,4 @@ func memberName(id types.ID) string {
 		return ""
 	}
 	return id.String()
-}
-
-// peerSocket makes the directory for etcd's peers, which only this user can enter, and returns the path of the socket in it: on a TCP port any
-// process of the machine could speak raft to the member.
-func peerSocket(runtimeDirectory string) (string, error) {
-	directory := filepath.Join(runtimeDirectory, "peer")
-	if err := os.Mkdir(directory, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("make the directory for etcd's peers: %w", err)
-	}
-	if err := os.Chmod(directory, 0o700); err != nil { // whatever the umask was, or somebody else made
-		return "", fmt.Errorf("make the directory for etcd's peers: %w", err)
-	}
-	return filepath.Join(directory, "raft.sock"), nil
 }

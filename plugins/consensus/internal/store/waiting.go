@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
@@ -55,4 +57,78 @@ func (s *Store) waiting(ctx context.Context) string {
 	}
 	return fmt.Sprintf("the store waits for more than half of its %d voting members; those of %s do not answer; start these nodes, with the addresses that they had, and check that this node reaches them",
 		len(voters), strings.Join(silent, ", "))
+}
+
+// awaitUsers has authorization on and the cluster user there. A learner cannot see to that, and waits until it has taken both over.
+func (s *Store) awaitUsers(ctx context.Context) error {
+	ticker := time.NewTicker(versionInterval)
+	defer ticker.Stop()
+	for s.Learner() {
+		if s.closing() {
+			return errStopped
+		}
+		if s.etcd.Server.AuthStore().IsAuthEnabled() && s.confined(s.plan.ClusterUser) {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-s.etcd.Server.StopNotify():
+			return errStopped
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := s.enableAuthorization(ctx); err != nil {
+		return fmt.Errorf("turn on etcd's authorization: %w", err)
+	}
+	return s.EnsureUser(ctx, s.plan.ClusterUser)
+}
+
+// firstAskBound is how long a member that starts waits for what the others say of it. Who answers does so at once; the directory may take two seconds to come.
+const firstAskBound = 4 * time.Second
+
+// awaitService waits until the member serves, or the others say that it was removed. A member that was away asks them before it serves: the former members of a store that was begun again without them
+// may have a majority among themselves.
+func (s *Store) awaitService(ctx context.Context) error {
+	awaiting, stop := context.WithCancelCause(ctx)
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer stop(nil)
+	first := make(chan struct{})
+	asked.Go(func() {
+		removed := s.askFirst(awaiting)
+		if removed {
+			stop(ErrRemoved)
+		}
+		close(first)
+		for !removed && s.pauseToAsk(awaiting) {
+			if removed = s.isRemoved(awaiting); removed {
+				stop(ErrRemoved)
+			}
+		}
+	})
+	asked.Go(func() { s.tellWaiting(awaiting) })
+	awaitFirst := func(context.Context) error {
+		<-first
+		return context.Cause(awaiting)
+	}
+	for _, await := range []func(context.Context) error{s.awaitReady, awaitFirst, s.awaitUsers, s.awaitVersion} {
+		if err := await(awaiting); err != nil {
+			if errors.Is(context.Cause(awaiting), ErrRemoved) {
+				return ErrRemoved
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// askFirst asks the others, if there are any, whether a member that has been one of them still is.
+func (s *Store) askFirst(ctx context.Context) (removed bool) {
+	if s.config.Join == nil || s.config.Place == nil || !s.finished.Load() || len(s.otherPeers()) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstAskBound)
+	defer cancel()
+	return s.peering.bind(ctx) == nil && s.isRemoved(ctx)
 }

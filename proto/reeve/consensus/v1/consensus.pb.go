@@ -23,6 +23,65 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type QuorumRecoveryPhase int32
+
+const (
+	QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_UNSPECIFIED QuorumRecoveryPhase = 0
+	// The member is stopped, and votes for nobody.
+	QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED QuorumRecoveryPhase = 1
+	// It is being made the only member. There is no way back.
+	QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_BEGUN QuorumRecoveryPhase = 2
+	// It is the only member, and does not serve yet.
+	QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_FORCED QuorumRecoveryPhase = 3
+	// The store serves.
+	QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE QuorumRecoveryPhase = 4
+)
+
+// Enum value maps for QuorumRecoveryPhase.
+var (
+	QuorumRecoveryPhase_name = map[int32]string{
+		0: "QUORUM_RECOVERY_PHASE_UNSPECIFIED",
+		1: "QUORUM_RECOVERY_PHASE_PROMISED",
+		2: "QUORUM_RECOVERY_PHASE_BEGUN",
+		3: "QUORUM_RECOVERY_PHASE_FORCED",
+		4: "QUORUM_RECOVERY_PHASE_DONE",
+	}
+	QuorumRecoveryPhase_value = map[string]int32{
+		"QUORUM_RECOVERY_PHASE_UNSPECIFIED": 0,
+		"QUORUM_RECOVERY_PHASE_PROMISED":    1,
+		"QUORUM_RECOVERY_PHASE_BEGUN":       2,
+		"QUORUM_RECOVERY_PHASE_FORCED":      3,
+		"QUORUM_RECOVERY_PHASE_DONE":        4,
+	}
+)
+
+func (x QuorumRecoveryPhase) Enum() *QuorumRecoveryPhase {
+	p := new(QuorumRecoveryPhase)
+	*p = x
+	return p
+}
+
+func (x QuorumRecoveryPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QuorumRecoveryPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_consensus_v1_consensus_proto_enumTypes[0].Descriptor()
+}
+
+func (QuorumRecoveryPhase) Type() protoreflect.EnumType {
+	return &file_reeve_consensus_v1_consensus_proto_enumTypes[0]
+}
+
+func (x QuorumRecoveryPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QuorumRecoveryPhase.Descriptor instead.
+func (QuorumRecoveryPhase) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{0}
+}
+
 type FormProblemKind int32
 
 const (
@@ -62,11 +121,11 @@ func (x FormProblemKind) String() string {
 }
 
 func (FormProblemKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_consensus_v1_consensus_proto_enumTypes[0].Descriptor()
+	return file_reeve_consensus_v1_consensus_proto_enumTypes[1].Descriptor()
 }
 
 func (FormProblemKind) Type() protoreflect.EnumType {
-	return &file_reeve_consensus_v1_consensus_proto_enumTypes[0]
+	return &file_reeve_consensus_v1_consensus_proto_enumTypes[1]
 }
 
 func (x FormProblemKind) Number() protoreflect.EnumNumber {
@@ -75,7 +134,7 @@ func (x FormProblemKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FormProblemKind.Descriptor instead.
 func (FormProblemKind) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{0}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
 }
 
 type AccessState int32
@@ -117,11 +176,11 @@ func (x AccessState) String() string {
 }
 
 func (AccessState) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_consensus_v1_consensus_proto_enumTypes[1].Descriptor()
+	return file_reeve_consensus_v1_consensus_proto_enumTypes[2].Descriptor()
 }
 
 func (AccessState) Type() protoreflect.EnumType {
-	return &file_reeve_consensus_v1_consensus_proto_enumTypes[1]
+	return &file_reeve_consensus_v1_consensus_proto_enumTypes[2]
 }
 
 func (x AccessState) Number() protoreflect.EnumNumber {
@@ -130,7 +189,7 @@ func (x AccessState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AccessState.Descriptor instead.
 func (AccessState) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{2}
 }
 
 type StoreGenerationKind int32
@@ -168,11 +227,11 @@ func (x StoreGenerationKind) String() string {
 }
 
 func (StoreGenerationKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_consensus_v1_consensus_proto_enumTypes[2].Descriptor()
+	return file_reeve_consensus_v1_consensus_proto_enumTypes[3].Descriptor()
 }
 
 func (StoreGenerationKind) Type() protoreflect.EnumType {
-	return &file_reeve_consensus_v1_consensus_proto_enumTypes[2]
+	return &file_reeve_consensus_v1_consensus_proto_enumTypes[3]
 }
 
 func (x StoreGenerationKind) Number() protoreflect.EnumNumber {
@@ -181,7 +240,587 @@ func (x StoreGenerationKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StoreGenerationKind.Descriptor instead.
 func (StoreGenerationKind) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{3}
+}
+
+type GetMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMemberRequest) Reset() {
+	*x = GetMemberRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMemberRequest) ProtoMessage() {}
+
+func (x *GetMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMemberRequest.ProtoReflect.Descriptor instead.
+func (*GetMemberRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{0}
+}
+
+type GetMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *MemberState           `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMemberResponse) Reset() {
+	*x = GetMemberResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMemberResponse) ProtoMessage() {}
+
+func (x *GetMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMemberResponse.ProtoReflect.Descriptor instead.
+func (*GetMemberResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetMemberResponse) GetMember() *MemberState {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+// MemberState is how a member is, as it knows by itself.
+type MemberState struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	NodeId    string                 `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	MemberId  string                 `protobuf:"bytes,3,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Voter     bool                   `protobuf:"varint,4,opt,name=voter,proto3" json:"voter,omitempty"`
+	// Whether it answers as a quorum has it, and who leads then; empty: nobody.
+	Quorum   bool   `protobuf:"varint,5,opt,name=quorum,proto3" json:"quorum,omitempty"`
+	LeaderId string `protobuf:"bytes,6,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	// Raft's: the term, how far the log is known to be agreed upon, and how far it is carried out.
+	Term           uint64 `protobuf:"varint,7,opt,name=term,proto3" json:"term,omitempty"`
+	CommittedIndex uint64 `protobuf:"varint,8,opt,name=committed_index,json=committedIndex,proto3" json:"committed_index,omitempty"`
+	AppliedIndex   uint64 `protobuf:"varint,9,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// The last entry of the log: who has the highest term, and with the same term the highest index, has all that the others have of what was acknowledged.
+	LastTerm  uint64 `protobuf:"varint,10,opt,name=last_term,json=lastTerm,proto3" json:"last_term,omitempty"`
+	LastIndex uint64 `protobuf:"varint,11,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	// The revision of what is carried out.
+	Revision int64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The generation of its data.
+	Generation   uint64 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
+	GenerationId []byte `protobuf:"bytes,14,opt,name=generation_id,json=generationId,proto3" json:"generation_id,omitempty"`
+	// The members that it knows, itself among them.
+	Members []*StoreMember `protobuf:"bytes,15,rep,name=members,proto3" json:"members,omitempty"`
+	// What it has promised last; absent: nothing.
+	Recovery      *QuorumRecovery `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberState) Reset() {
+	*x = MemberState{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberState) ProtoMessage() {}
+
+func (x *MemberState) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberState.ProtoReflect.Descriptor instead.
+func (*MemberState) Descriptor() ([]byte, []int) {
 	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *MemberState) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *MemberState) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *MemberState) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *MemberState) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *MemberState) GetQuorum() bool {
+	if x != nil {
+		return x.Quorum
+	}
+	return false
+}
+
+func (x *MemberState) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
+func (x *MemberState) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *MemberState) GetCommittedIndex() uint64 {
+	if x != nil {
+		return x.CommittedIndex
+	}
+	return 0
+}
+
+func (x *MemberState) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *MemberState) GetLastTerm() uint64 {
+	if x != nil {
+		return x.LastTerm
+	}
+	return 0
+}
+
+func (x *MemberState) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *MemberState) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *MemberState) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *MemberState) GetGenerationId() []byte {
+	if x != nil {
+		return x.GenerationId
+	}
+	return nil
+}
+
+func (x *MemberState) GetMembers() []*StoreMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *MemberState) GetRecovery() *QuorumRecovery {
+	if x != nil {
+		return x.Recovery
+	}
+	return nil
+}
+
+// QuorumRecovery is the making of one survivor of a lost majority the only member of the store.
+type QuorumRecovery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 32 hexadecimal digits: the ID of the generation that begins with it.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The node whose member becomes the only one; empty: it is not chosen yet.
+	NodeId        string              `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Phase         QuorumRecoveryPhase `protobuf:"varint,3,opt,name=phase,proto3,enum=reeve.consensus.v1.QuorumRecoveryPhase" json:"phase,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuorumRecovery) Reset() {
+	*x = QuorumRecovery{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuorumRecovery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuorumRecovery) ProtoMessage() {}
+
+func (x *QuorumRecovery) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuorumRecovery.ProtoReflect.Descriptor instead.
+func (*QuorumRecovery) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *QuorumRecovery) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *QuorumRecovery) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *QuorumRecovery) GetPhase() QuorumRecoveryPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_UNSPECIFIED
+}
+
+type PromiseRecoveryRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	RecoveryId string                 `protobuf:"bytes,1,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	// The node whose member is chosen; empty: nobody is yet.
+	NodeId        string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromiseRecoveryRequest) Reset() {
+	*x = PromiseRecoveryRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromiseRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromiseRecoveryRequest) ProtoMessage() {}
+
+func (x *PromiseRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromiseRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*PromiseRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PromiseRecoveryRequest) GetRecoveryId() string {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return ""
+}
+
+func (x *PromiseRecoveryRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+type PromiseRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *MemberState           `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromiseRecoveryResponse) Reset() {
+	*x = PromiseRecoveryResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromiseRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromiseRecoveryResponse) ProtoMessage() {}
+
+func (x *PromiseRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromiseRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*PromiseRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PromiseRecoveryResponse) GetMember() *MemberState {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type AbandonRecoveryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RecoveryId    string                 `protobuf:"bytes,1,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbandonRecoveryRequest) Reset() {
+	*x = AbandonRecoveryRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbandonRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbandonRecoveryRequest) ProtoMessage() {}
+
+func (x *AbandonRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbandonRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*AbandonRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AbandonRecoveryRequest) GetRecoveryId() string {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return ""
+}
+
+type AbandonRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbandonRecoveryResponse) Reset() {
+	*x = AbandonRecoveryResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbandonRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbandonRecoveryResponse) ProtoMessage() {}
+
+func (x *AbandonRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbandonRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*AbandonRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{7}
+}
+
+type RecoverQuorumRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RecoveryId    string                 `protobuf:"bytes,1,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverQuorumRequest) Reset() {
+	*x = RecoverQuorumRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverQuorumRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverQuorumRequest) ProtoMessage() {}
+
+func (x *RecoverQuorumRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverQuorumRequest.ProtoReflect.Descriptor instead.
+func (*RecoverQuorumRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RecoverQuorumRequest) GetRecoveryId() string {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return ""
+}
+
+type RecoverQuorumResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *MemberState           `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverQuorumResponse) Reset() {
+	*x = RecoverQuorumResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverQuorumResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverQuorumResponse) ProtoMessage() {}
+
+func (x *RecoverQuorumResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverQuorumResponse.ProtoReflect.Descriptor instead.
+func (*RecoverQuorumResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RecoverQuorumResponse) GetMember() *MemberState {
+	if x != nil {
+		return x.Member
+	}
+	return nil
 }
 
 type FormRequest struct {
@@ -203,7 +842,7 @@ type FormRequest struct {
 
 func (x *FormRequest) Reset() {
 	*x = FormRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[0]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -215,7 +854,7 @@ func (x *FormRequest) String() string {
 func (*FormRequest) ProtoMessage() {}
 
 func (x *FormRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[0]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -228,7 +867,7 @@ func (x *FormRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormRequest.ProtoReflect.Descriptor instead.
 func (*FormRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{0}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FormRequest) GetClusterId() string {
@@ -319,7 +958,7 @@ type FormJoin struct {
 
 func (x *FormJoin) Reset() {
 	*x = FormJoin{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +970,7 @@ func (x *FormJoin) String() string {
 func (*FormJoin) ProtoMessage() {}
 
 func (x *FormJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +983,7 @@ func (x *FormJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormJoin.ProtoReflect.Descriptor instead.
 func (*FormJoin) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
 }
 
 // FormNew makes a new store of one member, or goes on with one that an earlier FormNew of the same cluster began.
@@ -356,7 +995,7 @@ type FormNew struct {
 
 func (x *FormNew) Reset() {
 	*x = FormNew{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -368,7 +1007,7 @@ func (x *FormNew) String() string {
 func (*FormNew) ProtoMessage() {}
 
 func (x *FormNew) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -381,7 +1020,7 @@ func (x *FormNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormNew.ProtoReflect.Descriptor instead.
 func (*FormNew) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{2}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
 }
 
 // FormExisting opens the member whose data is on disk. A missing or foreign one is a FormProblem.
@@ -393,7 +1032,7 @@ type FormExisting struct {
 
 func (x *FormExisting) Reset() {
 	*x = FormExisting{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +1044,7 @@ func (x *FormExisting) String() string {
 func (*FormExisting) ProtoMessage() {}
 
 func (x *FormExisting) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +1057,7 @@ func (x *FormExisting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormExisting.ProtoReflect.Descriptor instead.
 func (*FormExisting) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{3}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
 }
 
 type FormResponse struct {
@@ -430,7 +1069,7 @@ type FormResponse struct {
 
 func (x *FormResponse) Reset() {
 	*x = FormResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +1081,7 @@ func (x *FormResponse) String() string {
 func (*FormResponse) ProtoMessage() {}
 
 func (x *FormResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +1094,7 @@ func (x *FormResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormResponse.ProtoReflect.Descriptor instead.
 func (*FormResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{4}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FormResponse) GetMemberId() string {
@@ -476,7 +1115,7 @@ type FormProblem struct {
 
 func (x *FormProblem) Reset() {
 	*x = FormProblem{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +1127,7 @@ func (x *FormProblem) String() string {
 func (*FormProblem) ProtoMessage() {}
 
 func (x *FormProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +1140,7 @@ func (x *FormProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormProblem.ProtoReflect.Descriptor instead.
 func (*FormProblem) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{5}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FormProblem) GetKind() FormProblemKind {
@@ -532,7 +1171,7 @@ type SetAccessRequest struct {
 
 func (x *SetAccessRequest) Reset() {
 	*x = SetAccessRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +1183,7 @@ func (x *SetAccessRequest) String() string {
 func (*SetAccessRequest) ProtoMessage() {}
 
 func (x *SetAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +1196,7 @@ func (x *SetAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccessRequest.ProtoReflect.Descriptor instead.
 func (*SetAccessRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{6}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetAccessRequest) GetCoreStart() int64 {
@@ -603,7 +1242,7 @@ type AccessInstance struct {
 
 func (x *AccessInstance) Reset() {
 	*x = AccessInstance{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +1254,7 @@ func (x *AccessInstance) String() string {
 func (*AccessInstance) ProtoMessage() {}
 
 func (x *AccessInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +1267,7 @@ func (x *AccessInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessInstance.ProtoReflect.Descriptor instead.
 func (*AccessInstance) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{7}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AccessInstance) GetInstanceId() string {
@@ -688,7 +1327,7 @@ type SetAccessResponse struct {
 
 func (x *SetAccessResponse) Reset() {
 	*x = SetAccessResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +1339,7 @@ func (x *SetAccessResponse) String() string {
 func (*SetAccessResponse) ProtoMessage() {}
 
 func (x *SetAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +1352,7 @@ func (x *SetAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccessResponse.ProtoReflect.Descriptor instead.
 func (*SetAccessResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{8}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{18}
 }
 
 type WatchStoreRequest struct {
@@ -724,7 +1363,7 @@ type WatchStoreRequest struct {
 
 func (x *WatchStoreRequest) Reset() {
 	*x = WatchStoreRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +1375,7 @@ func (x *WatchStoreRequest) String() string {
 func (*WatchStoreRequest) ProtoMessage() {}
 
 func (x *WatchStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +1388,7 @@ func (x *WatchStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStoreRequest.ProtoReflect.Descriptor instead.
 func (*WatchStoreRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{9}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
 }
 
 type WatchStoreResponse struct {
@@ -761,7 +1400,7 @@ type WatchStoreResponse struct {
 
 func (x *WatchStoreResponse) Reset() {
 	*x = WatchStoreResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1412,7 @@ func (x *WatchStoreResponse) String() string {
 func (*WatchStoreResponse) ProtoMessage() {}
 
 func (x *WatchStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1425,7 @@ func (x *WatchStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStoreResponse.ProtoReflect.Descriptor instead.
 func (*WatchStoreResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{10}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchStoreResponse) GetStatus() *StoreStatus {
@@ -823,14 +1462,17 @@ type StoreStatus struct {
 	// How often the local member has seen the leader change since its process started.
 	LeaderChanges uint64 `protobuf:"varint,15,opt,name=leader_changes,json=leaderChanges,proto3" json:"leader_changes,omitempty"`
 	// What each ConsensusUser has in the store, sorted by user.
-	Usage         []*UserUsage `protobuf:"bytes,16,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage []*UserUsage `protobuf:"bytes,16,rep,name=usage,proto3" json:"usage,omitempty"`
+	// The generation of the store; zero and empty: the first one.
+	Generation    uint64 `protobuf:"varint,17,opt,name=generation,proto3" json:"generation,omitempty"`
+	GenerationId  []byte `protobuf:"bytes,18,opt,name=generation_id,json=generationId,proto3" json:"generation_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +1484,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +1497,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StoreStatus) GetFormed() bool {
@@ -970,6 +1612,20 @@ func (x *StoreStatus) GetUsage() []*UserUsage {
 	return nil
 }
 
+func (x *StoreStatus) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetGenerationId() []byte {
+	if x != nil {
+		return x.GenerationId
+	}
+	return nil
+}
+
 // UserUsage is what a ConsensusUser has in the store. It is computed from what is stored, so that every member comes to the same.
 type UserUsage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -988,7 +1644,7 @@ type UserUsage struct {
 
 func (x *UserUsage) Reset() {
 	*x = UserUsage{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1656,7 @@ func (x *UserUsage) String() string {
 func (*UserUsage) ProtoMessage() {}
 
 func (x *UserUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1669,7 @@ func (x *UserUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserUsage.ProtoReflect.Descriptor instead.
 func (*UserUsage) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UserUsage) GetConsensusUser() string {
@@ -1066,7 +1722,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1734,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1747,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
 }
 
 type RecoverResponse struct {
@@ -1105,7 +1761,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1773,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1786,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RecoverResponse) GetSizeBefore() int64 {
@@ -1162,7 +1818,7 @@ type StoreMember struct {
 
 func (x *StoreMember) Reset() {
 	*x = StoreMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1830,7 @@ func (x *StoreMember) String() string {
 func (*StoreMember) ProtoMessage() {}
 
 func (x *StoreMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1843,7 @@ func (x *StoreMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMember.ProtoReflect.Descriptor instead.
 func (*StoreMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreMember) GetId() string {
@@ -1236,7 +1892,7 @@ type AccessStatus struct {
 
 func (x *AccessStatus) Reset() {
 	*x = AccessStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1904,7 @@ func (x *AccessStatus) String() string {
 func (*AccessStatus) ProtoMessage() {}
 
 func (x *AccessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1917,7 @@ func (x *AccessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStatus.ProtoReflect.Descriptor instead.
 func (*AccessStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AccessStatus) GetInstanceId() string {
@@ -1303,7 +1959,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1971,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1984,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DesiredState) GetUsers() []*DesiredUser {
@@ -1375,7 +2031,7 @@ type StoreState struct {
 
 func (x *StoreState) Reset() {
 	*x = StoreState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +2043,7 @@ func (x *StoreState) String() string {
 func (*StoreState) ProtoMessage() {}
 
 func (x *StoreState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +2056,7 @@ func (x *StoreState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreState.ProtoReflect.Descriptor instead.
 func (*StoreState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{18}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoreState) GetDesiredRevision() int64 {
@@ -1447,7 +2103,7 @@ type StoreGeneration struct {
 
 func (x *StoreGeneration) Reset() {
 	*x = StoreGeneration{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +2115,7 @@ func (x *StoreGeneration) String() string {
 func (*StoreGeneration) ProtoMessage() {}
 
 func (x *StoreGeneration) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +2128,7 @@ func (x *StoreGeneration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreGeneration.ProtoReflect.Descriptor instead.
 func (*StoreGeneration) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StoreGeneration) GetNumber() uint64 {
@@ -1545,7 +2201,7 @@ type StoreStateMember struct {
 
 func (x *StoreStateMember) Reset() {
 	*x = StoreStateMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +2213,7 @@ func (x *StoreStateMember) String() string {
 func (*StoreStateMember) ProtoMessage() {}
 
 func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +2226,7 @@ func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStateMember.ProtoReflect.Descriptor instead.
 func (*StoreStateMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoreStateMember) GetNodeId() string {
@@ -1641,7 +2297,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +2309,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +2322,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JoinRequest) GetPeerAddress() string {
@@ -1721,13 +2377,16 @@ type JoinResponse struct {
 	// The peer certificate, leaf first, DER, and the certificates of the peers' CA.
 	Certificate    [][]byte `protobuf:"bytes,4,rep,name=certificate,proto3" json:"certificate,omitempty"`
 	CaCertificates [][]byte `protobuf:"bytes,5,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The generation of the store, which the caller keeps before it takes anything over.
+	Generation    uint64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	GenerationId  []byte `protobuf:"bytes,7,opt,name=generation_id,json=generationId,proto3" json:"generation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +2398,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +2411,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JoinResponse) GetMemberId() string {
@@ -1790,6 +2449,20 @@ func (x *JoinResponse) GetCaCertificates() [][]byte {
 	return nil
 }
 
+func (x *JoinResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *JoinResponse) GetGenerationId() []byte {
+	if x != nil {
+		return x.GenerationId
+	}
+	return nil
+}
+
 type StorePeer struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	MemberId string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
@@ -1803,7 +2476,7 @@ type StorePeer struct {
 
 func (x *StorePeer) Reset() {
 	*x = StorePeer{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2488,7 @@ func (x *StorePeer) String() string {
 func (*StorePeer) ProtoMessage() {}
 
 func (x *StorePeer) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2501,7 @@ func (x *StorePeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePeer.ProtoReflect.Descriptor instead.
 func (*StorePeer) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StorePeer) GetMemberId() string {
@@ -1869,7 +2542,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2554,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2567,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TakeSnapshotRequest) GetRecipient() string {
@@ -1917,7 +2590,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2602,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2615,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TakeSnapshotResponse) GetPart() isTakeSnapshotResponse_Part {
@@ -2002,7 +2675,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2687,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2700,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{26}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -2062,7 +2735,51 @@ var File_reeve_consensus_v1_consensus_proto protoreflect.FileDescriptor
 
 const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\n" +
-	"\"reeve/consensus/v1/consensus.proto\x12\x12reeve.consensus.v1\"\x94\x02\n" +
+	"\"reeve/consensus/v1/consensus.proto\x12\x12reeve.consensus.v1\"\x12\n" +
+	"\x10GetMemberRequest\"L\n" +
+	"\x11GetMemberResponse\x127\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"\xa7\x04\n" +
+	"\vMemberState\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
+	"\tmember_id\x18\x03 \x01(\tR\bmemberId\x12\x14\n" +
+	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
+	"\x06quorum\x18\x05 \x01(\bR\x06quorum\x12\x1b\n" +
+	"\tleader_id\x18\x06 \x01(\tR\bleaderId\x12\x12\n" +
+	"\x04term\x18\a \x01(\x04R\x04term\x12'\n" +
+	"\x0fcommitted_index\x18\b \x01(\x04R\x0ecommittedIndex\x12#\n" +
+	"\rapplied_index\x18\t \x01(\x04R\fappliedIndex\x12\x1b\n" +
+	"\tlast_term\x18\n" +
+	" \x01(\x04R\blastTerm\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\v \x01(\x04R\tlastIndex\x12\x1a\n" +
+	"\brevision\x18\f \x01(\x03R\brevision\x12\x1e\n" +
+	"\n" +
+	"generation\x18\r \x01(\x04R\n" +
+	"generation\x12#\n" +
+	"\rgeneration_id\x18\x0e \x01(\fR\fgenerationId\x129\n" +
+	"\amembers\x18\x0f \x03(\v2\x1f.reeve.consensus.v1.StoreMemberR\amembers\x12>\n" +
+	"\brecovery\x18\x10 \x01(\v2\".reeve.consensus.v1.QuorumRecoveryR\brecovery\"x\n" +
+	"\x0eQuorumRecovery\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12=\n" +
+	"\x05phase\x18\x03 \x01(\x0e2'.reeve.consensus.v1.QuorumRecoveryPhaseR\x05phase\"R\n" +
+	"\x16PromiseRecoveryRequest\x12\x1f\n" +
+	"\vrecovery_id\x18\x01 \x01(\tR\n" +
+	"recoveryId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\"R\n" +
+	"\x17PromiseRecoveryResponse\x127\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"9\n" +
+	"\x16AbandonRecoveryRequest\x12\x1f\n" +
+	"\vrecovery_id\x18\x01 \x01(\tR\n" +
+	"recoveryId\"\x19\n" +
+	"\x17AbandonRecoveryResponse\"7\n" +
+	"\x14RecoverQuorumRequest\x12\x1f\n" +
+	"\vrecovery_id\x18\x01 \x01(\tR\n" +
+	"recoveryId\"P\n" +
+	"\x15RecoverQuorumResponse\x127\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"\x94\x02\n" +
 	"\vFormRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2098,7 +2815,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x11SetAccessResponse\"\x13\n" +
 	"\x11WatchStoreRequest\"M\n" +
 	"\x12WatchStoreResponse\x127\n" +
-	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\xbe\x04\n" +
+	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\x83\x05\n" +
 	"\vStoreStatus\x12\x16\n" +
 	"\x06formed\x18\x01 \x01(\bR\x06formed\x12\x1d\n" +
 	"\n" +
@@ -2118,7 +2835,11 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\aproblem\x18\r \x01(\tR\aproblem\x12&\n" +
 	"\x0fdatabase_in_use\x18\x0e \x01(\x03R\rdatabaseInUse\x12%\n" +
 	"\x0eleader_changes\x18\x0f \x01(\x04R\rleaderChanges\x123\n" +
-	"\x05usage\x18\x10 \x03(\v2\x1d.reeve.consensus.v1.UserUsageR\x05usage\"\xbe\x01\n" +
+	"\x05usage\x18\x10 \x03(\v2\x1d.reeve.consensus.v1.UserUsageR\x05usage\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x11 \x01(\x04R\n" +
+	"generation\x12#\n" +
+	"\rgeneration_id\x18\x12 \x01(\fR\fgenerationId\"\xbe\x01\n" +
 	"\tUserUsage\x12%\n" +
 	"\x0econsensus_user\x18\x01 \x01(\tR\rconsensusUser\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1f\n" +
@@ -2179,13 +2900,17 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12#\n" +
 	"\rgeneration_id\x18\x05 \x01(\fR\fgenerationId\x12\x19\n" +
-	"\bhas_data\x18\x06 \x01(\bR\ahasData\"\xca\x01\n" +
+	"\bhas_data\x18\x06 \x01(\bR\ahasData\"\x8f\x02\n" +
 	"\fJoinResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x19\n" +
 	"\bstore_id\x18\x02 \x01(\tR\astoreId\x127\n" +
 	"\amembers\x18\x03 \x03(\v2\x1d.reeve.consensus.v1.StorePeerR\amembers\x12 \n" +
 	"\vcertificate\x18\x04 \x03(\fR\vcertificate\x12'\n" +
-	"\x0fca_certificates\x18\x05 \x03(\fR\x0ecaCertificates\"x\n" +
+	"\x0fca_certificates\x18\x05 \x03(\fR\x0ecaCertificates\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\x04R\n" +
+	"generation\x12#\n" +
+	"\rgeneration_id\x18\a \x01(\fR\fgenerationId\"x\n" +
 	"\tStorePeer\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -2202,7 +2927,13 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
 	"\vbytes_quota\x18\x03 \x01(\x03R\n" +
 	"bytesQuota\x12!\n" +
-	"\fleases_quota\x18\x04 \x01(\x03R\vleasesQuota*\xa4\x01\n" +
+	"\fleases_quota\x18\x04 \x01(\x03R\vleasesQuota*\xc3\x01\n" +
+	"\x13QuorumRecoveryPhase\x12%\n" +
+	"!QUORUM_RECOVERY_PHASE_UNSPECIFIED\x10\x00\x12\"\n" +
+	"\x1eQUORUM_RECOVERY_PHASE_PROMISED\x10\x01\x12\x1f\n" +
+	"\x1bQUORUM_RECOVERY_PHASE_BEGUN\x10\x02\x12 \n" +
+	"\x1cQUORUM_RECOVERY_PHASE_FORCED\x10\x03\x12\x1e\n" +
+	"\x1aQUORUM_RECOVERY_PHASE_DONE\x10\x04*\xa4\x01\n" +
 	"\x0fFormProblemKind\x12!\n" +
 	"\x1dFORM_PROBLEM_KIND_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fFORM_PROBLEM_KIND_STORE_MISSING\x10\x01\x12#\n" +
@@ -2216,13 +2947,17 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x13StoreGenerationKind\x12%\n" +
 	"!STORE_GENERATION_KIND_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eSTORE_GENERATION_KIND_RESTORED\x10\x01\x12#\n" +
-	"\x1fSTORE_GENERATION_KIND_RECOVERED\x10\x022\xea\x02\n" +
+	"\x1fSTORE_GENERATION_KIND_RECOVERED\x10\x022\x82\x06\n" +
 	"\x10ConsensusService\x12I\n" +
 	"\x04Form\x12\x1f.reeve.consensus.v1.FormRequest\x1a .reeve.consensus.v1.FormResponse\x12X\n" +
 	"\tSetAccess\x12$.reeve.consensus.v1.SetAccessRequest\x1a%.reeve.consensus.v1.SetAccessResponse\x12]\n" +
 	"\n" +
 	"WatchStore\x12%.reeve.consensus.v1.WatchStoreRequest\x1a&.reeve.consensus.v1.WatchStoreResponse0\x01\x12R\n" +
-	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponse2X\n" +
+	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponse\x12X\n" +
+	"\tGetMember\x12$.reeve.consensus.v1.GetMemberRequest\x1a%.reeve.consensus.v1.GetMemberResponse\x12j\n" +
+	"\x0fPromiseRecovery\x12*.reeve.consensus.v1.PromiseRecoveryRequest\x1a+.reeve.consensus.v1.PromiseRecoveryResponse\x12j\n" +
+	"\x0fAbandonRecovery\x12*.reeve.consensus.v1.AbandonRecoveryRequest\x1a+.reeve.consensus.v1.AbandonRecoveryResponse\x12d\n" +
+	"\rRecoverQuorum\x12(.reeve.consensus.v1.RecoverQuorumRequest\x1a).reeve.consensus.v1.RecoverQuorumResponse2X\n" +
 	"\vPeerService\x12I\n" +
 	"\x04Join\x12\x1f.reeve.consensus.v1.JoinRequest\x1a .reeve.consensus.v1.JoinResponse2v\n" +
 	"\x0fSnapshotService\x12c\n" +
@@ -2240,72 +2975,97 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 	return file_reeve_consensus_v1_consensus_proto_rawDescData
 }
 
-var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
-	(FormProblemKind)(0),         // 0: reeve.consensus.v1.FormProblemKind
-	(AccessState)(0),             // 1: reeve.consensus.v1.AccessState
-	(StoreGenerationKind)(0),     // 2: reeve.consensus.v1.StoreGenerationKind
-	(*FormRequest)(nil),          // 3: reeve.consensus.v1.FormRequest
-	(*FormJoin)(nil),             // 4: reeve.consensus.v1.FormJoin
-	(*FormNew)(nil),              // 5: reeve.consensus.v1.FormNew
-	(*FormExisting)(nil),         // 6: reeve.consensus.v1.FormExisting
-	(*FormResponse)(nil),         // 7: reeve.consensus.v1.FormResponse
-	(*FormProblem)(nil),          // 8: reeve.consensus.v1.FormProblem
-	(*SetAccessRequest)(nil),     // 9: reeve.consensus.v1.SetAccessRequest
-	(*AccessInstance)(nil),       // 10: reeve.consensus.v1.AccessInstance
-	(*SetAccessResponse)(nil),    // 11: reeve.consensus.v1.SetAccessResponse
-	(*WatchStoreRequest)(nil),    // 12: reeve.consensus.v1.WatchStoreRequest
-	(*WatchStoreResponse)(nil),   // 13: reeve.consensus.v1.WatchStoreResponse
-	(*StoreStatus)(nil),          // 14: reeve.consensus.v1.StoreStatus
-	(*UserUsage)(nil),            // 15: reeve.consensus.v1.UserUsage
-	(*RecoverRequest)(nil),       // 16: reeve.consensus.v1.RecoverRequest
-	(*RecoverResponse)(nil),      // 17: reeve.consensus.v1.RecoverResponse
-	(*StoreMember)(nil),          // 18: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),         // 19: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),         // 20: reeve.consensus.v1.DesiredState
-	(*StoreState)(nil),           // 21: reeve.consensus.v1.StoreState
-	(*StoreGeneration)(nil),      // 22: reeve.consensus.v1.StoreGeneration
-	(*StoreStateMember)(nil),     // 23: reeve.consensus.v1.StoreStateMember
-	(*JoinRequest)(nil),          // 24: reeve.consensus.v1.JoinRequest
-	(*JoinResponse)(nil),         // 25: reeve.consensus.v1.JoinResponse
-	(*StorePeer)(nil),            // 26: reeve.consensus.v1.StorePeer
-	(*TakeSnapshotRequest)(nil),  // 27: reeve.consensus.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil), // 28: reeve.consensus.v1.TakeSnapshotResponse
-	(*DesiredUser)(nil),          // 29: reeve.consensus.v1.DesiredUser
+	(QuorumRecoveryPhase)(0),        // 0: reeve.consensus.v1.QuorumRecoveryPhase
+	(FormProblemKind)(0),            // 1: reeve.consensus.v1.FormProblemKind
+	(AccessState)(0),                // 2: reeve.consensus.v1.AccessState
+	(StoreGenerationKind)(0),        // 3: reeve.consensus.v1.StoreGenerationKind
+	(*GetMemberRequest)(nil),        // 4: reeve.consensus.v1.GetMemberRequest
+	(*GetMemberResponse)(nil),       // 5: reeve.consensus.v1.GetMemberResponse
+	(*MemberState)(nil),             // 6: reeve.consensus.v1.MemberState
+	(*QuorumRecovery)(nil),          // 7: reeve.consensus.v1.QuorumRecovery
+	(*PromiseRecoveryRequest)(nil),  // 8: reeve.consensus.v1.PromiseRecoveryRequest
+	(*PromiseRecoveryResponse)(nil), // 9: reeve.consensus.v1.PromiseRecoveryResponse
+	(*AbandonRecoveryRequest)(nil),  // 10: reeve.consensus.v1.AbandonRecoveryRequest
+	(*AbandonRecoveryResponse)(nil), // 11: reeve.consensus.v1.AbandonRecoveryResponse
+	(*RecoverQuorumRequest)(nil),    // 12: reeve.consensus.v1.RecoverQuorumRequest
+	(*RecoverQuorumResponse)(nil),   // 13: reeve.consensus.v1.RecoverQuorumResponse
+	(*FormRequest)(nil),             // 14: reeve.consensus.v1.FormRequest
+	(*FormJoin)(nil),                // 15: reeve.consensus.v1.FormJoin
+	(*FormNew)(nil),                 // 16: reeve.consensus.v1.FormNew
+	(*FormExisting)(nil),            // 17: reeve.consensus.v1.FormExisting
+	(*FormResponse)(nil),            // 18: reeve.consensus.v1.FormResponse
+	(*FormProblem)(nil),             // 19: reeve.consensus.v1.FormProblem
+	(*SetAccessRequest)(nil),        // 20: reeve.consensus.v1.SetAccessRequest
+	(*AccessInstance)(nil),          // 21: reeve.consensus.v1.AccessInstance
+	(*SetAccessResponse)(nil),       // 22: reeve.consensus.v1.SetAccessResponse
+	(*WatchStoreRequest)(nil),       // 23: reeve.consensus.v1.WatchStoreRequest
+	(*WatchStoreResponse)(nil),      // 24: reeve.consensus.v1.WatchStoreResponse
+	(*StoreStatus)(nil),             // 25: reeve.consensus.v1.StoreStatus
+	(*UserUsage)(nil),               // 26: reeve.consensus.v1.UserUsage
+	(*RecoverRequest)(nil),          // 27: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),         // 28: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),             // 29: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),            // 30: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),            // 31: reeve.consensus.v1.DesiredState
+	(*StoreState)(nil),              // 32: reeve.consensus.v1.StoreState
+	(*StoreGeneration)(nil),         // 33: reeve.consensus.v1.StoreGeneration
+	(*StoreStateMember)(nil),        // 34: reeve.consensus.v1.StoreStateMember
+	(*JoinRequest)(nil),             // 35: reeve.consensus.v1.JoinRequest
+	(*JoinResponse)(nil),            // 36: reeve.consensus.v1.JoinResponse
+	(*StorePeer)(nil),               // 37: reeve.consensus.v1.StorePeer
+	(*TakeSnapshotRequest)(nil),     // 38: reeve.consensus.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 39: reeve.consensus.v1.TakeSnapshotResponse
+	(*DesiredUser)(nil),             // 40: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
-	5,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
-	6,  // 1: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
-	4,  // 2: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
-	0,  // 3: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
-	10, // 4: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
-	14, // 5: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
-	18, // 6: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
-	19, // 7: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
-	15, // 8: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
-	1,  // 9: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	29, // 10: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
-	23, // 11: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
-	2,  // 12: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
-	26, // 13: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
-	3,  // 14: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
-	9,  // 15: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
-	12, // 16: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	16, // 17: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
-	24, // 18: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
-	27, // 19: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
-	7,  // 20: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	11, // 21: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	13, // 22: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	17, // 23: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	25, // 24: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
-	28, // 25: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	6,  // 0: reeve.consensus.v1.GetMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
+	29, // 1: reeve.consensus.v1.MemberState.members:type_name -> reeve.consensus.v1.StoreMember
+	7,  // 2: reeve.consensus.v1.MemberState.recovery:type_name -> reeve.consensus.v1.QuorumRecovery
+	0,  // 3: reeve.consensus.v1.QuorumRecovery.phase:type_name -> reeve.consensus.v1.QuorumRecoveryPhase
+	6,  // 4: reeve.consensus.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
+	6,  // 5: reeve.consensus.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
+	16, // 6: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
+	17, // 7: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
+	15, // 8: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
+	1,  // 9: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
+	21, // 10: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
+	25, // 11: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
+	29, // 12: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
+	30, // 13: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
+	26, // 14: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
+	2,  // 15: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
+	40, // 16: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	34, // 17: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
+	3,  // 18: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
+	37, // 19: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
+	14, // 20: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
+	20, // 21: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
+	23, // 22: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
+	27, // 23: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	4,  // 24: reeve.consensus.v1.ConsensusService.GetMember:input_type -> reeve.consensus.v1.GetMemberRequest
+	8,  // 25: reeve.consensus.v1.ConsensusService.PromiseRecovery:input_type -> reeve.consensus.v1.PromiseRecoveryRequest
+	10, // 26: reeve.consensus.v1.ConsensusService.AbandonRecovery:input_type -> reeve.consensus.v1.AbandonRecoveryRequest
+	12, // 27: reeve.consensus.v1.ConsensusService.RecoverQuorum:input_type -> reeve.consensus.v1.RecoverQuorumRequest
+	35, // 28: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
+	38, // 29: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
+	18, // 30: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	22, // 31: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	24, // 32: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	28, // 33: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	5,  // 34: reeve.consensus.v1.ConsensusService.GetMember:output_type -> reeve.consensus.v1.GetMemberResponse
+	9,  // 35: reeve.consensus.v1.ConsensusService.PromiseRecovery:output_type -> reeve.consensus.v1.PromiseRecoveryResponse
+	11, // 36: reeve.consensus.v1.ConsensusService.AbandonRecovery:output_type -> reeve.consensus.v1.AbandonRecoveryResponse
+	13, // 37: reeve.consensus.v1.ConsensusService.RecoverQuorum:output_type -> reeve.consensus.v1.RecoverQuorumResponse
+	36, // 38: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
+	39, // 39: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
+	30, // [30:40] is the sub-list for method output_type
+	20, // [20:30] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_reeve_consensus_v1_consensus_proto_init() }
@@ -2313,12 +3073,12 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 	if File_reeve_consensus_v1_consensus_proto != nil {
 		return
 	}
-	file_reeve_consensus_v1_consensus_proto_msgTypes[0].OneofWrappers = []any{
+	file_reeve_consensus_v1_consensus_proto_msgTypes[10].OneofWrappers = []any{
 		(*FormRequest_New)(nil),
 		(*FormRequest_Existing)(nil),
 		(*FormRequest_Join)(nil),
 	}
-	file_reeve_consensus_v1_consensus_proto_msgTypes[25].OneofWrappers = []any{
+	file_reeve_consensus_v1_consensus_proto_msgTypes[35].OneofWrappers = []any{
 		(*TakeSnapshotResponse_Manifest)(nil),
 		(*TakeSnapshotResponse_Data)(nil),
 	}
@@ -2327,8 +3087,8 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   27,
+			NumEnums:      4,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

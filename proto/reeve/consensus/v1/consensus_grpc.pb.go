@@ -21,10 +21,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ConsensusService_Form_FullMethodName       = "/reeve.consensus.v1.ConsensusService/Form"
-	ConsensusService_SetAccess_FullMethodName  = "/reeve.consensus.v1.ConsensusService/SetAccess"
-	ConsensusService_WatchStore_FullMethodName = "/reeve.consensus.v1.ConsensusService/WatchStore"
-	ConsensusService_Recover_FullMethodName    = "/reeve.consensus.v1.ConsensusService/Recover"
+	ConsensusService_Form_FullMethodName            = "/reeve.consensus.v1.ConsensusService/Form"
+	ConsensusService_SetAccess_FullMethodName       = "/reeve.consensus.v1.ConsensusService/SetAccess"
+	ConsensusService_WatchStore_FullMethodName      = "/reeve.consensus.v1.ConsensusService/WatchStore"
+	ConsensusService_Recover_FullMethodName         = "/reeve.consensus.v1.ConsensusService/Recover"
+	ConsensusService_GetMember_FullMethodName       = "/reeve.consensus.v1.ConsensusService/GetMember"
+	ConsensusService_PromiseRecovery_FullMethodName = "/reeve.consensus.v1.ConsensusService/PromiseRecovery"
+	ConsensusService_AbandonRecovery_FullMethodName = "/reeve.consensus.v1.ConsensusService/AbandonRecovery"
+	ConsensusService_RecoverQuorum_FullMethodName   = "/reeve.consensus.v1.ConsensusService/RecoverQuorum"
 )
 
 // ConsensusServiceClient is the client API for ConsensusService service.
@@ -44,6 +48,15 @@ type ConsensusServiceClient interface {
 	// Recover gives a store that is full its room back, as the role also does by itself: it compacts the history, defragments the local
 	// member's database, and clears the alarm if there is room now. FailedPrecondition if there is not: the message says who uses it.
 	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error)
+	// GetMember returns how the local member is, also while the store has no quorum. Unavailable before the member has read its data.
+	GetMember(ctx context.Context, in *GetMemberRequest, opts ...grpc.CallOption) (*GetMemberResponse, error)
+	// PromiseRecovery has the local member stop, and vote for nobody from then on, so that one survivor of a lost majority can be made the only member. The promise is kept over restarts. It can be
+	// repeated with the same ID, at last with the node whose member is chosen. FailedPrecondition if the store has a quorum, the member does not vote, or it has promised another recovery or another node.
+	PromiseRecovery(ctx context.Context, in *PromiseRecoveryRequest, opts ...grpc.CallOption) (*PromiseRecoveryResponse, error)
+	// AbandonRecovery gives a promise up: the member starts again. FailedPrecondition if it has promised another recovery, or has begun to become the only member. Without a promise it is no error.
+	AbandonRecovery(ctx context.Context, in *AbandonRecoveryRequest, opts ...grpc.CallOption) (*AbandonRecoveryResponse, error)
+	// RecoverQuorum makes the local member, which must be the chosen one of the promise, the only one of the store. It answers when the store has acknowledged a write, and can be repeated.
+	RecoverQuorum(ctx context.Context, in *RecoverQuorumRequest, opts ...grpc.CallOption) (*RecoverQuorumResponse, error)
 }
 
 type consensusServiceClient struct {
@@ -103,6 +116,46 @@ func (c *consensusServiceClient) Recover(ctx context.Context, in *RecoverRequest
 	return out, nil
 }
 
+func (c *consensusServiceClient) GetMember(ctx context.Context, in *GetMemberRequest, opts ...grpc.CallOption) (*GetMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMemberResponse)
+	err := c.cc.Invoke(ctx, ConsensusService_GetMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *consensusServiceClient) PromiseRecovery(ctx context.Context, in *PromiseRecoveryRequest, opts ...grpc.CallOption) (*PromiseRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PromiseRecoveryResponse)
+	err := c.cc.Invoke(ctx, ConsensusService_PromiseRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *consensusServiceClient) AbandonRecovery(ctx context.Context, in *AbandonRecoveryRequest, opts ...grpc.CallOption) (*AbandonRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbandonRecoveryResponse)
+	err := c.cc.Invoke(ctx, ConsensusService_AbandonRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *consensusServiceClient) RecoverQuorum(ctx context.Context, in *RecoverQuorumRequest, opts ...grpc.CallOption) (*RecoverQuorumResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverQuorumResponse)
+	err := c.cc.Invoke(ctx, ConsensusService_RecoverQuorum_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ConsensusServiceServer is the server API for ConsensusService service.
 // All implementations must embed UnimplementedConsensusServiceServer
 // for forward compatibility.
@@ -120,6 +173,15 @@ type ConsensusServiceServer interface {
 	// Recover gives a store that is full its room back, as the role also does by itself: it compacts the history, defragments the local
 	// member's database, and clears the alarm if there is room now. FailedPrecondition if there is not: the message says who uses it.
 	Recover(context.Context, *RecoverRequest) (*RecoverResponse, error)
+	// GetMember returns how the local member is, also while the store has no quorum. Unavailable before the member has read its data.
+	GetMember(context.Context, *GetMemberRequest) (*GetMemberResponse, error)
+	// PromiseRecovery has the local member stop, and vote for nobody from then on, so that one survivor of a lost majority can be made the only member. The promise is kept over restarts. It can be
+	// repeated with the same ID, at last with the node whose member is chosen. FailedPrecondition if the store has a quorum, the member does not vote, or it has promised another recovery or another node.
+	PromiseRecovery(context.Context, *PromiseRecoveryRequest) (*PromiseRecoveryResponse, error)
+	// AbandonRecovery gives a promise up: the member starts again. FailedPrecondition if it has promised another recovery, or has begun to become the only member. Without a promise it is no error.
+	AbandonRecovery(context.Context, *AbandonRecoveryRequest) (*AbandonRecoveryResponse, error)
+	// RecoverQuorum makes the local member, which must be the chosen one of the promise, the only one of the store. It answers when the store has acknowledged a write, and can be repeated.
+	RecoverQuorum(context.Context, *RecoverQuorumRequest) (*RecoverQuorumResponse, error)
 	mustEmbedUnimplementedConsensusServiceServer()
 }
 
@@ -141,6 +203,18 @@ func (UnimplementedConsensusServiceServer) WatchStore(*WatchStoreRequest, grpc.S
 }
 func (UnimplementedConsensusServiceServer) Recover(context.Context, *RecoverRequest) (*RecoverResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Recover not implemented")
+}
+func (UnimplementedConsensusServiceServer) GetMember(context.Context, *GetMemberRequest) (*GetMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMember not implemented")
+}
+func (UnimplementedConsensusServiceServer) PromiseRecovery(context.Context, *PromiseRecoveryRequest) (*PromiseRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PromiseRecovery not implemented")
+}
+func (UnimplementedConsensusServiceServer) AbandonRecovery(context.Context, *AbandonRecoveryRequest) (*AbandonRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AbandonRecovery not implemented")
+}
+func (UnimplementedConsensusServiceServer) RecoverQuorum(context.Context, *RecoverQuorumRequest) (*RecoverQuorumResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverQuorum not implemented")
 }
 func (UnimplementedConsensusServiceServer) mustEmbedUnimplementedConsensusServiceServer() {}
 func (UnimplementedConsensusServiceServer) testEmbeddedByValue()                          {}
@@ -228,6 +302,78 @@ func _ConsensusService_Recover_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConsensusService_GetMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConsensusServiceServer).GetMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConsensusService_GetMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConsensusServiceServer).GetMember(ctx, req.(*GetMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConsensusService_PromiseRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PromiseRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConsensusServiceServer).PromiseRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConsensusService_PromiseRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConsensusServiceServer).PromiseRecovery(ctx, req.(*PromiseRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConsensusService_AbandonRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbandonRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConsensusServiceServer).AbandonRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConsensusService_AbandonRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConsensusServiceServer).AbandonRecovery(ctx, req.(*AbandonRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConsensusService_RecoverQuorum_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverQuorumRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConsensusServiceServer).RecoverQuorum(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConsensusService_RecoverQuorum_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConsensusServiceServer).RecoverQuorum(ctx, req.(*RecoverQuorumRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ConsensusService_ServiceDesc is the grpc.ServiceDesc for ConsensusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -246,6 +392,22 @@ var ConsensusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Recover",
 			Handler:    _ConsensusService_Recover_Handler,
+		},
+		{
+			MethodName: "GetMember",
+			Handler:    _ConsensusService_GetMember_Handler,
+		},
+		{
+			MethodName: "PromiseRecovery",
+			Handler:    _ConsensusService_PromiseRecovery_Handler,
+		},
+		{
+			MethodName: "AbandonRecovery",
+			Handler:    _ConsensusService_AbandonRecovery_Handler,
+		},
+		{
+			MethodName: "RecoverQuorum",
+			Handler:    _ConsensusService_RecoverQuorum_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1629,6 +1629,351 @@ func (x *RecoverStoreResponse) GetSizeAfter() int64 {
 	return 0
 }
 
+type GetStoreMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStoreMemberRequest) Reset() {
+	*x = GetStoreMemberRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStoreMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStoreMemberRequest) ProtoMessage() {}
+
+func (x *GetStoreMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStoreMemberRequest.ProtoReflect.Descriptor instead.
+func (*GetStoreMemberRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{24}
+}
+
+type GetStoreMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *v12.MemberState       `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStoreMemberResponse) Reset() {
+	*x = GetStoreMemberResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStoreMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStoreMemberResponse) ProtoMessage() {}
+
+func (x *GetStoreMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStoreMemberResponse.ProtoReflect.Descriptor instead.
+func (*GetStoreMemberResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetStoreMemberResponse) GetMember() *v12.MemberState {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type PromiseRecoveryRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	RecoveryId string                 `protobuf:"bytes,1,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	// The node whose member is chosen; empty: nobody is yet.
+	NodeId        string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromiseRecoveryRequest) Reset() {
+	*x = PromiseRecoveryRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromiseRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromiseRecoveryRequest) ProtoMessage() {}
+
+func (x *PromiseRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromiseRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*PromiseRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PromiseRecoveryRequest) GetRecoveryId() string {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return ""
+}
+
+func (x *PromiseRecoveryRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+type PromiseRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *v12.MemberState       `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PromiseRecoveryResponse) Reset() {
+	*x = PromiseRecoveryResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PromiseRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PromiseRecoveryResponse) ProtoMessage() {}
+
+func (x *PromiseRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PromiseRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*PromiseRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PromiseRecoveryResponse) GetMember() *v12.MemberState {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type AbandonRecoveryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RecoveryId    string                 `protobuf:"bytes,1,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbandonRecoveryRequest) Reset() {
+	*x = AbandonRecoveryRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbandonRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbandonRecoveryRequest) ProtoMessage() {}
+
+func (x *AbandonRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbandonRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*AbandonRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AbandonRecoveryRequest) GetRecoveryId() string {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return ""
+}
+
+type AbandonRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbandonRecoveryResponse) Reset() {
+	*x = AbandonRecoveryResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbandonRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbandonRecoveryResponse) ProtoMessage() {}
+
+func (x *AbandonRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbandonRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*AbandonRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{29}
+}
+
+type RecoverQuorumRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RecoveryId    string                 `protobuf:"bytes,1,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverQuorumRequest) Reset() {
+	*x = RecoverQuorumRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverQuorumRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverQuorumRequest) ProtoMessage() {}
+
+func (x *RecoverQuorumRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverQuorumRequest.ProtoReflect.Descriptor instead.
+func (*RecoverQuorumRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RecoverQuorumRequest) GetRecoveryId() string {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return ""
+}
+
+type RecoverQuorumResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *v12.MemberState       `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverQuorumResponse) Reset() {
+	*x = RecoverQuorumResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverQuorumResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverQuorumResponse) ProtoMessage() {}
+
+func (x *RecoverQuorumResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverQuorumResponse.ProtoReflect.Descriptor instead.
+func (*RecoverQuorumResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RecoverQuorumResponse) GetMember() *v12.MemberState {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
 type ReplaceOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new owner's Ed25519 public key: 32 bytes.
@@ -1641,7 +1986,7 @@ type ReplaceOwnerRequest struct {
 
 func (x *ReplaceOwnerRequest) Reset() {
 	*x = ReplaceOwnerRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1998,7 @@ func (x *ReplaceOwnerRequest) String() string {
 func (*ReplaceOwnerRequest) ProtoMessage() {}
 
 func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +2011,7 @@ func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
@@ -1693,7 +2038,7 @@ type ReplaceOwnerResponse struct {
 
 func (x *ReplaceOwnerResponse) Reset() {
 	*x = ReplaceOwnerResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +2050,7 @@ func (x *ReplaceOwnerResponse) String() string {
 func (*ReplaceOwnerResponse) ProtoMessage() {}
 
 func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +2063,7 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReplaceOwnerResponse) GetWaitingNodes() []string {
@@ -1736,7 +2081,7 @@ type GetRecoveryFileRequest struct {
 
 func (x *GetRecoveryFileRequest) Reset() {
 	*x = GetRecoveryFileRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +2093,7 @@ func (x *GetRecoveryFileRequest) String() string {
 func (*GetRecoveryFileRequest) ProtoMessage() {}
 
 func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +2106,7 @@ func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileRequest.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 type GetRecoveryFileResponse struct {
@@ -1776,7 +2121,7 @@ type GetRecoveryFileResponse struct {
 
 func (x *GetRecoveryFileResponse) Reset() {
 	*x = GetRecoveryFileResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2133,7 @@ func (x *GetRecoveryFileResponse) String() string {
 func (*GetRecoveryFileResponse) ProtoMessage() {}
 
 func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2146,7 @@ func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileResponse.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetRecoveryFileResponse) GetFile() []byte {
@@ -1828,7 +2173,7 @@ type UnlockRequest struct {
 
 func (x *UnlockRequest) Reset() {
 	*x = UnlockRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2185,7 @@ func (x *UnlockRequest) String() string {
 func (*UnlockRequest) ProtoMessage() {}
 
 func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2198,7 @@ func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockRequest.ProtoReflect.Descriptor instead.
 func (*UnlockRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UnlockRequest) GetRecovered() []byte {
@@ -1873,7 +2218,7 @@ type UnlockResponse struct {
 
 func (x *UnlockResponse) Reset() {
 	*x = UnlockResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2230,7 @@ func (x *UnlockResponse) String() string {
 func (*UnlockResponse) ProtoMessage() {}
 
 func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2243,7 @@ func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockResponse.ProtoReflect.Descriptor instead.
 func (*UnlockResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UnlockResponse) GetNotes() []string {
@@ -1918,7 +2263,7 @@ type SealRequest struct {
 
 func (x *SealRequest) Reset() {
 	*x = SealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +2275,7 @@ func (x *SealRequest) String() string {
 func (*SealRequest) ProtoMessage() {}
 
 func (x *SealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2288,7 @@ func (x *SealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealRequest.ProtoReflect.Descriptor instead.
 func (*SealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SealRequest) GetDryRun() bool {
@@ -1961,7 +2306,7 @@ type SealResponse struct {
 
 func (x *SealResponse) Reset() {
 	*x = SealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2318,7 @@ func (x *SealResponse) String() string {
 func (*SealResponse) ProtoMessage() {}
 
 func (x *SealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2331,7 @@ func (x *SealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealResponse.ProtoReflect.Descriptor instead.
 func (*SealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 type RotateKeysRequest struct {
@@ -2005,7 +2350,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2362,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2375,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RotateKeysRequest) GetNuk() bool {
@@ -2076,7 +2421,7 @@ type RotateKeysResponse struct {
 
 func (x *RotateKeysResponse) Reset() {
 	*x = RotateKeysResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2433,7 @@ func (x *RotateKeysResponse) String() string {
 func (*RotateKeysResponse) ProtoMessage() {}
 
 func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2446,7 @@ func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResponse.ProtoReflect.Descriptor instead.
 func (*RotateKeysResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 type ResealRequest struct {
@@ -2116,7 +2461,7 @@ type ResealRequest struct {
 
 func (x *ResealRequest) Reset() {
 	*x = ResealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2473,7 @@ func (x *ResealRequest) String() string {
 func (*ResealRequest) ProtoMessage() {}
 
 func (x *ResealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2486,7 @@ func (x *ResealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealRequest.ProtoReflect.Descriptor instead.
 func (*ResealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResealRequest) GetPcrs() map[uint32][]byte {
@@ -2168,7 +2513,7 @@ type ResealResponse struct {
 
 func (x *ResealResponse) Reset() {
 	*x = ResealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2525,7 @@ func (x *ResealResponse) String() string {
 func (*ResealResponse) ProtoMessage() {}
 
 func (x *ResealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2538,7 @@ func (x *ResealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealResponse.ProtoReflect.Descriptor instead.
 func (*ResealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResealResponse) GetPcrs() []uint32 {
@@ -2327,7 +2672,25 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\vsize_before\x18\x01 \x01(\x03R\n" +
 	"sizeBefore\x12\x1d\n" +
 	"\n" +
-	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"^\n" +
+	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"\x17\n" +
+	"\x15GetStoreMemberRequest\"Q\n" +
+	"\x16GetStoreMemberResponse\x127\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"^\n" +
+	"\x16PromiseRecoveryRequest\x12%\n" +
+	"\vrecovery_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\n" +
+	"recoveryId\x12\x1d\n" +
+	"\anode_id\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\"R\n" +
+	"\x17PromiseRecoveryResponse\x127\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"?\n" +
+	"\x16AbandonRecoveryRequest\x12%\n" +
+	"\vrecovery_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\n" +
+	"recoveryId\"\x19\n" +
+	"\x17AbandonRecoveryResponse\"=\n" +
+	"\x14RecoverQuorumRequest\x12%\n" +
+	"\vrecovery_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\n" +
+	"recoveryId\"P\n" +
+	"\x15RecoverQuorumResponse\x127\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"^\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\x1d\n" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\";\n" +
@@ -2363,7 +2726,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xe9\v\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\x96\x0f\n" +
 	"\vNodeService\x12Z\n" +
 	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
@@ -2389,7 +2752,18 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x04\x04\x03\x05\x06\x12d\n" +
 	"\fRecoverStore\x12\".reeve.node.v1.RecoverStoreRequest\x1a#.reeve.node.v1.RecoverStoreResponse\"\v\xd2\xf3\x18\a\n" +
-	"\x03\x04\x03\x05\x18\x01\x12T\n" +
+	"\x03\x04\x03\x05\x18\x01\x12g\n" +
+	"\x0eGetStoreMember\x12$.reeve.node.v1.GetStoreMemberRequest\x1a%.reeve.node.v1.GetStoreMemberResponse\"\b\xd2\xf3\x18\x04\n" +
+	"\x02\x04\x03\x12l\n" +
+	"\x0fPromiseRecovery\x12%.reeve.node.v1.PromiseRecoveryRequest\x1a&.reeve.node.v1.PromiseRecoveryResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01\x12l\n" +
+	"\x0fAbandonRecovery\x12%.reeve.node.v1.AbandonRecoveryRequest\x1a&.reeve.node.v1.AbandonRecoveryResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01\x12f\n" +
+	"\rRecoverQuorum\x12#.reeve.node.v1.RecoverQuorumRequest\x1a$.reeve.node.v1.RecoverQuorumResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01\x12T\n" +
 	"\aGetRole\x12\x1d.reeve.node.v1.GetRoleRequest\x1a\x1e.reeve.node.v1.GetRoleResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x04\x04\x03\x05\x06\x12j\n" +
@@ -2422,7 +2796,7 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_reeve_node_v1_node_proto_goTypes = []any{
 	(Severity)(0),                   // 0: reeve.node.v1.Severity
 	(*GetStatusRequest)(nil),        // 1: reeve.node.v1.GetStatusRequest
@@ -2449,94 +2823,114 @@ var file_reeve_node_v1_node_proto_goTypes = []any{
 	(*GetMetricsResponse)(nil),      // 22: reeve.node.v1.GetMetricsResponse
 	(*RecoverStoreRequest)(nil),     // 23: reeve.node.v1.RecoverStoreRequest
 	(*RecoverStoreResponse)(nil),    // 24: reeve.node.v1.RecoverStoreResponse
-	(*ReplaceOwnerRequest)(nil),     // 25: reeve.node.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),    // 26: reeve.node.v1.ReplaceOwnerResponse
-	(*GetRecoveryFileRequest)(nil),  // 27: reeve.node.v1.GetRecoveryFileRequest
-	(*GetRecoveryFileResponse)(nil), // 28: reeve.node.v1.GetRecoveryFileResponse
-	(*UnlockRequest)(nil),           // 29: reeve.node.v1.UnlockRequest
-	(*UnlockResponse)(nil),          // 30: reeve.node.v1.UnlockResponse
-	(*SealRequest)(nil),             // 31: reeve.node.v1.SealRequest
-	(*SealResponse)(nil),            // 32: reeve.node.v1.SealResponse
-	(*RotateKeysRequest)(nil),       // 33: reeve.node.v1.RotateKeysRequest
-	(*RotateKeysResponse)(nil),      // 34: reeve.node.v1.RotateKeysResponse
-	(*ResealRequest)(nil),           // 35: reeve.node.v1.ResealRequest
-	(*ResealResponse)(nil),          // 36: reeve.node.v1.ResealResponse
-	nil,                             // 37: reeve.node.v1.Event.DetailsEntry
-	nil,                             // 38: reeve.node.v1.ResealRequest.PcrsEntry
-	(*v1.Membership)(nil),           // 39: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),          // 40: reeve.cluster.v1.NodeStatus
-	(*v12.StoreStatus)(nil),         // 41: reeve.consensus.v1.StoreStatus
-	(*v11.StorageStatus)(nil),       // 42: reeve.cluster.v1.StorageStatus
-	(*v13.Manifest)(nil),            // 43: reeve.role.v1.Manifest
-	(*timestamppb.Timestamp)(nil),   // 44: google.protobuf.Timestamp
-	(*v11.InstanceStatus)(nil),      // 45: reeve.cluster.v1.InstanceStatus
-	(*v11.RoleGrants)(nil),          // 46: reeve.cluster.v1.RoleGrants
-	(*v12.UserUsage)(nil),           // 47: reeve.consensus.v1.UserUsage
-	(v13.SplitBehaviour)(0),         // 48: reeve.role.v1.SplitBehaviour
-	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
-	(v11.Tier)(0),                   // 50: reeve.cluster.v1.Tier
-	(*v11.Missing)(nil),             // 51: reeve.cluster.v1.Missing
+	(*GetStoreMemberRequest)(nil),   // 25: reeve.node.v1.GetStoreMemberRequest
+	(*GetStoreMemberResponse)(nil),  // 26: reeve.node.v1.GetStoreMemberResponse
+	(*PromiseRecoveryRequest)(nil),  // 27: reeve.node.v1.PromiseRecoveryRequest
+	(*PromiseRecoveryResponse)(nil), // 28: reeve.node.v1.PromiseRecoveryResponse
+	(*AbandonRecoveryRequest)(nil),  // 29: reeve.node.v1.AbandonRecoveryRequest
+	(*AbandonRecoveryResponse)(nil), // 30: reeve.node.v1.AbandonRecoveryResponse
+	(*RecoverQuorumRequest)(nil),    // 31: reeve.node.v1.RecoverQuorumRequest
+	(*RecoverQuorumResponse)(nil),   // 32: reeve.node.v1.RecoverQuorumResponse
+	(*ReplaceOwnerRequest)(nil),     // 33: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),    // 34: reeve.node.v1.ReplaceOwnerResponse
+	(*GetRecoveryFileRequest)(nil),  // 35: reeve.node.v1.GetRecoveryFileRequest
+	(*GetRecoveryFileResponse)(nil), // 36: reeve.node.v1.GetRecoveryFileResponse
+	(*UnlockRequest)(nil),           // 37: reeve.node.v1.UnlockRequest
+	(*UnlockResponse)(nil),          // 38: reeve.node.v1.UnlockResponse
+	(*SealRequest)(nil),             // 39: reeve.node.v1.SealRequest
+	(*SealResponse)(nil),            // 40: reeve.node.v1.SealResponse
+	(*RotateKeysRequest)(nil),       // 41: reeve.node.v1.RotateKeysRequest
+	(*RotateKeysResponse)(nil),      // 42: reeve.node.v1.RotateKeysResponse
+	(*ResealRequest)(nil),           // 43: reeve.node.v1.ResealRequest
+	(*ResealResponse)(nil),          // 44: reeve.node.v1.ResealResponse
+	nil,                             // 45: reeve.node.v1.Event.DetailsEntry
+	nil,                             // 46: reeve.node.v1.ResealRequest.PcrsEntry
+	(*v1.Membership)(nil),           // 47: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),          // 48: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),         // 49: reeve.consensus.v1.StoreStatus
+	(*v11.StorageStatus)(nil),       // 50: reeve.cluster.v1.StorageStatus
+	(*v13.Manifest)(nil),            // 51: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
+	(*v11.InstanceStatus)(nil),      // 53: reeve.cluster.v1.InstanceStatus
+	(*v11.RoleGrants)(nil),          // 54: reeve.cluster.v1.RoleGrants
+	(*v12.UserUsage)(nil),           // 55: reeve.consensus.v1.UserUsage
+	(v13.SplitBehaviour)(0),         // 56: reeve.role.v1.SplitBehaviour
+	(*durationpb.Duration)(nil),     // 57: google.protobuf.Duration
+	(v11.Tier)(0),                   // 58: reeve.cluster.v1.Tier
+	(*v11.Missing)(nil),             // 59: reeve.cluster.v1.Missing
+	(*v12.MemberState)(nil),         // 60: reeve.consensus.v1.MemberState
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
 	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	39, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	40, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	47, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	48, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
 	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	41, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
-	42, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
-	43, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	44, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
+	49, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	50, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
+	51, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	52, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
 	17, // 9: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	44, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	52, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 11: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	37, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	45, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
-	46, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	45, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	53, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	54, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
 	20, // 15: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
-	47, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
-	48, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	49, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
-	50, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
-	51, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
-	38, // 21: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
-	1,  // 22: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
-	3,  // 23: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
-	7,  // 24: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
-	9,  // 25: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
-	11, // 26: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
-	13, // 27: reeve.node.v1.NodeService.DebugRole:input_type -> reeve.node.v1.DebugRoleRequest
-	15, // 28: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
-	21, // 29: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
-	23, // 30: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
-	18, // 31: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
-	27, // 32: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
-	29, // 33: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
-	31, // 34: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
-	33, // 35: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
-	35, // 36: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
-	25, // 37: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 38: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 39: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 40: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 41: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 42: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 43: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
-	16, // 44: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	22, // 45: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	24, // 46: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	19, // 47: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
-	28, // 48: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
-	30, // 49: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
-	32, // 50: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
-	34, // 51: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
-	36, // 52: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
-	26, // 53: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	38, // [38:54] is the sub-list for method output_type
-	22, // [22:38] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	55, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	56, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	57, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
+	58, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	59, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	60, // 21: reeve.node.v1.GetStoreMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
+	60, // 22: reeve.node.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
+	60, // 23: reeve.node.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
+	46, // 24: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
+	1,  // 25: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
+	3,  // 26: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
+	7,  // 27: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
+	9,  // 28: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
+	11, // 29: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
+	13, // 30: reeve.node.v1.NodeService.DebugRole:input_type -> reeve.node.v1.DebugRoleRequest
+	15, // 31: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
+	21, // 32: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
+	23, // 33: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
+	25, // 34: reeve.node.v1.NodeService.GetStoreMember:input_type -> reeve.node.v1.GetStoreMemberRequest
+	27, // 35: reeve.node.v1.NodeService.PromiseRecovery:input_type -> reeve.node.v1.PromiseRecoveryRequest
+	29, // 36: reeve.node.v1.NodeService.AbandonRecovery:input_type -> reeve.node.v1.AbandonRecoveryRequest
+	31, // 37: reeve.node.v1.NodeService.RecoverQuorum:input_type -> reeve.node.v1.RecoverQuorumRequest
+	18, // 38: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
+	35, // 39: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
+	37, // 40: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
+	39, // 41: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
+	41, // 42: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
+	43, // 43: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
+	33, // 44: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 45: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 46: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 47: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 48: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 49: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 50: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
+	16, // 51: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	22, // 52: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	24, // 53: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	26, // 54: reeve.node.v1.NodeService.GetStoreMember:output_type -> reeve.node.v1.GetStoreMemberResponse
+	28, // 55: reeve.node.v1.NodeService.PromiseRecovery:output_type -> reeve.node.v1.PromiseRecoveryResponse
+	30, // 56: reeve.node.v1.NodeService.AbandonRecovery:output_type -> reeve.node.v1.AbandonRecoveryResponse
+	32, // 57: reeve.node.v1.NodeService.RecoverQuorum:output_type -> reeve.node.v1.RecoverQuorumResponse
+	19, // 58: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	36, // 59: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
+	38, // 60: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
+	40, // 61: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
+	42, // 62: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
+	44, // 63: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
+	34, // 64: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	45, // [45:65] is the sub-list for method output_type
+	25, // [25:45] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_node_proto_init() }
@@ -2550,7 +2944,7 @@ func file_reeve_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

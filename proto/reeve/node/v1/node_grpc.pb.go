@@ -30,6 +30,10 @@ const (
 	NodeService_WatchEvents_FullMethodName     = "/reeve.node.v1.NodeService/WatchEvents"
 	NodeService_GetMetrics_FullMethodName      = "/reeve.node.v1.NodeService/GetMetrics"
 	NodeService_RecoverStore_FullMethodName    = "/reeve.node.v1.NodeService/RecoverStore"
+	NodeService_GetStoreMember_FullMethodName  = "/reeve.node.v1.NodeService/GetStoreMember"
+	NodeService_PromiseRecovery_FullMethodName = "/reeve.node.v1.NodeService/PromiseRecovery"
+	NodeService_AbandonRecovery_FullMethodName = "/reeve.node.v1.NodeService/AbandonRecovery"
+	NodeService_RecoverQuorum_FullMethodName   = "/reeve.node.v1.NodeService/RecoverQuorum"
 	NodeService_GetRole_FullMethodName         = "/reeve.node.v1.NodeService/GetRole"
 	NodeService_GetRecoveryFile_FullMethodName = "/reeve.node.v1.NodeService/GetRecoveryFile"
 	NodeService_Unlock_FullMethodName          = "/reeve.node.v1.NodeService/Unlock"
@@ -67,6 +71,15 @@ type NodeServiceClient interface {
 	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
 	// RecoverStore has the role that provides the store give a full one its room back. Unavailable if none runs here.
 	RecoverStore(ctx context.Context, in *RecoverStoreRequest, opts ...grpc.CallOption) (*RecoverStoreResponse, error)
+	// GetStoreMember returns how the local member of the store is, also while the store has no quorum. Unavailable if none runs here.
+	GetStoreMember(ctx context.Context, in *GetStoreMemberRequest, opts ...grpc.CallOption) (*GetStoreMemberResponse, error)
+	// PromiseRecovery has the local member of a store without a quorum stop and vote for nobody, so that one survivor can be made the only member: see ConsensusService of reeve.consensus.v1. It can be
+	// repeated with the same ID.
+	PromiseRecovery(ctx context.Context, in *PromiseRecoveryRequest, opts ...grpc.CallOption) (*PromiseRecoveryResponse, error)
+	// AbandonRecovery gives such a promise up.
+	AbandonRecovery(ctx context.Context, in *AbandonRecoveryRequest, opts ...grpc.CallOption) (*AbandonRecoveryResponse, error)
+	// RecoverQuorum makes the local member the only one of the store. It must be the chosen one of its promise. It answers when the store has acknowledged a write, and can be repeated.
+	RecoverQuorum(ctx context.Context, in *RecoverQuorumRequest, opts ...grpc.CallOption) (*RecoverQuorumResponse, error)
 	// GetRole returns what a role of the node runs as: its remit and the sandbox that enforces it. NotFound if the role is not one that the node should
 	// run.
 	GetRole(ctx context.Context, in *GetRoleRequest, opts ...grpc.CallOption) (*GetRoleResponse, error)
@@ -216,6 +229,46 @@ func (c *nodeServiceClient) RecoverStore(ctx context.Context, in *RecoverStoreRe
 	return out, nil
 }
 
+func (c *nodeServiceClient) GetStoreMember(ctx context.Context, in *GetStoreMemberRequest, opts ...grpc.CallOption) (*GetStoreMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetStoreMemberResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetStoreMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) PromiseRecovery(ctx context.Context, in *PromiseRecoveryRequest, opts ...grpc.CallOption) (*PromiseRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PromiseRecoveryResponse)
+	err := c.cc.Invoke(ctx, NodeService_PromiseRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) AbandonRecovery(ctx context.Context, in *AbandonRecoveryRequest, opts ...grpc.CallOption) (*AbandonRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbandonRecoveryResponse)
+	err := c.cc.Invoke(ctx, NodeService_AbandonRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) RecoverQuorum(ctx context.Context, in *RecoverQuorumRequest, opts ...grpc.CallOption) (*RecoverQuorumResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverQuorumResponse)
+	err := c.cc.Invoke(ctx, NodeService_RecoverQuorum_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) GetRole(ctx context.Context, in *GetRoleRequest, opts ...grpc.CallOption) (*GetRoleResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetRoleResponse)
@@ -314,6 +367,15 @@ type NodeServiceServer interface {
 	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
 	// RecoverStore has the role that provides the store give a full one its room back. Unavailable if none runs here.
 	RecoverStore(context.Context, *RecoverStoreRequest) (*RecoverStoreResponse, error)
+	// GetStoreMember returns how the local member of the store is, also while the store has no quorum. Unavailable if none runs here.
+	GetStoreMember(context.Context, *GetStoreMemberRequest) (*GetStoreMemberResponse, error)
+	// PromiseRecovery has the local member of a store without a quorum stop and vote for nobody, so that one survivor can be made the only member: see ConsensusService of reeve.consensus.v1. It can be
+	// repeated with the same ID.
+	PromiseRecovery(context.Context, *PromiseRecoveryRequest) (*PromiseRecoveryResponse, error)
+	// AbandonRecovery gives such a promise up.
+	AbandonRecovery(context.Context, *AbandonRecoveryRequest) (*AbandonRecoveryResponse, error)
+	// RecoverQuorum makes the local member the only one of the store. It must be the chosen one of its promise. It answers when the store has acknowledged a write, and can be repeated.
+	RecoverQuorum(context.Context, *RecoverQuorumRequest) (*RecoverQuorumResponse, error)
 	// GetRole returns what a role of the node runs as: its remit and the sandbox that enforces it. NotFound if the role is not one that the node should
 	// run.
 	GetRole(context.Context, *GetRoleRequest) (*GetRoleResponse, error)
@@ -369,6 +431,18 @@ func (UnimplementedNodeServiceServer) GetMetrics(context.Context, *GetMetricsReq
 }
 func (UnimplementedNodeServiceServer) RecoverStore(context.Context, *RecoverStoreRequest) (*RecoverStoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RecoverStore not implemented")
+}
+func (UnimplementedNodeServiceServer) GetStoreMember(context.Context, *GetStoreMemberRequest) (*GetStoreMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStoreMember not implemented")
+}
+func (UnimplementedNodeServiceServer) PromiseRecovery(context.Context, *PromiseRecoveryRequest) (*PromiseRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PromiseRecovery not implemented")
+}
+func (UnimplementedNodeServiceServer) AbandonRecovery(context.Context, *AbandonRecoveryRequest) (*AbandonRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AbandonRecovery not implemented")
+}
+func (UnimplementedNodeServiceServer) RecoverQuorum(context.Context, *RecoverQuorumRequest) (*RecoverQuorumResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverQuorum not implemented")
 }
 func (UnimplementedNodeServiceServer) GetRole(context.Context, *GetRoleRequest) (*GetRoleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRole not implemented")
@@ -542,6 +616,78 @@ func _NodeService_RecoverStore_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_GetStoreMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetStoreMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetStoreMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetStoreMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetStoreMember(ctx, req.(*GetStoreMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_PromiseRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PromiseRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).PromiseRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_PromiseRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).PromiseRecovery(ctx, req.(*PromiseRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_AbandonRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbandonRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).AbandonRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_AbandonRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).AbandonRecovery(ctx, req.(*AbandonRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_RecoverQuorum_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverQuorumRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).RecoverQuorum(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_RecoverQuorum_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).RecoverQuorum(ctx, req.(*RecoverQuorumRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_GetRole_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetRoleRequest)
 	if err := dec(in); err != nil {
@@ -694,6 +840,22 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RecoverStore",
 			Handler:    _NodeService_RecoverStore_Handler,
+		},
+		{
+			MethodName: "GetStoreMember",
+			Handler:    _NodeService_GetStoreMember_Handler,
+		},
+		{
+			MethodName: "PromiseRecovery",
+			Handler:    _NodeService_PromiseRecovery_Handler,
+		},
+		{
+			MethodName: "AbandonRecovery",
+			Handler:    _NodeService_AbandonRecovery_Handler,
+		},
+		{
+			MethodName: "RecoverQuorum",
+			Handler:    _NodeService_RecoverQuorum_Handler,
 		},
 		{
 			MethodName: "GetRole",
