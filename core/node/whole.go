@@ -216,7 +216,7 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 		ListenLater: w.opened.Configuration.Phase == seal.Member,
 		Identity:    w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.node.logPath,
 		Operators: &w.report.Operators, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
-		RecoverStore: w.operate.RecoverStore, ReplaceOwner: w.operate.ReplaceOwner,
+		RecoverStore: w.operate.RecoverStore, Majority: w.operate, ReplaceOwner: w.operate.ReplaceOwner,
 		Storage: operate.Volume{Keys: w.node.room, Events: w.recorder, Sealing: w.sealing},
 		Unary:   []grpc.UnaryServerInterceptor{unary}, Stream: []grpc.StreamServerInterceptor{stream},
 	})

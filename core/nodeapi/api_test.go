@@ -192,7 +192,8 @@ func (a *api) config() nodeapi.Config {
 		ReplaceOwner: func(_ context.Context, key ed25519.PublicKey, requester string, dryRun bool) ([]string, error) {
 			return []string{"reeve-2"}, a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
 		},
-		Storage: &a.storage, Locked: a.whyLocked,
+		Majority: majority{a},
+		Storage:  &a.storage, Locked: a.whyLocked,
 	}
 }
 

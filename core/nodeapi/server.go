@@ -110,6 +110,8 @@ type Config struct {
 	// RecoverStore has the store give back the room that it does not need, and returns its size before and after, in bytes. Its error may be a status,
 	// such as Unavailable where no role provides the store; so may that of ReplaceOwner.
 	RecoverStore func(ctx context.Context, dryRun bool) (before, after int64, err error)
+	// Majority brings the store back.
+	Majority Majority
 	// ReplaceOwner makes a key the cluster's owner key, and returns the machines that do not become members any more. The requester is who asked for it, such as "user 0".
 	ReplaceOwner func(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) (waiting []string, err error)
 
