@@ -140,6 +140,9 @@ func TestRecoverQuorum(t *testing.T) {
 	for _, n := range back {
 		go func() { _ = n.form("existing") }()
 	}
+	for _, n := range back { // what the leader told before the loss is there until it tells something else
+		storetest.Eventually(t, n.id+" has joined anew", func() bool { return n.member().Generation == 1 })
+	}
 	c.await(survivor.client(), "the others vote again", settled("reeve-1", "reeve-2", "reeve-3"))
 	for _, n := range back {
 		if state := n.member(); state.Generation != 1 || state.MemberId == before.MemberId {

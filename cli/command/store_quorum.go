@@ -1,0 +1,377 @@
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+const (
+	// survivorTimeout is how long a node may take to say how its member is: without a quorum it tries some election times to find one.
+	survivorTimeout = 15 * time.Second
+	// promiseTimeout is how long a member may take to stop.
+	promiseTimeout = time.Minute
+	// recoverAgain is the pause before a node that is busy with the recovery is asked again.
+	recoverAgain = 500 * time.Millisecond
+)
+
+// recoverQuorumOptions are the flags of the command.
+type recoverQuorumOptions struct {
+	nodes     []string
+	clusterID string
+	abandon   bool
+}
+
+func (c *commands) storeRecoverQuorum() *cobra.Command {
+	var options recoverQuorumOptions
+	cmd := &cobra.Command{
+		Use:   "recover-quorum",
+		Short: "Make a surviving member the only one of a store that has lost its majority for good",
+		Long: `recover-quorum is for a cluster more than half of whose members of the store are lost for good. It asks every node that it can reach how its member is, and is refused while one of them
+has a quorum, or while so many answer that they are a majority. The survivors stop voting. The one that has most becomes the only member, with all that its log has. What only the lost members had is
+lost; the command says so, and goes on when the ID of the cluster was typed, or given with --cluster-id.
+
+The others rejoin by themselves when they come back: what they had is put aside in the directory former of the role, and they take over what the survivor has.
+
+Nodes are found by the context, by the dev directory, and by --node. Killed anywhere, the same command goes on. Until a member has begun to be the only one, --abandon gives the recovery up.`,
+		Example: `  reeve store recover-quorum
+  reeve store recover-quorum --node reeve-7c1d0a44e0b3=192.0.2.13:7443 --cluster-id CLUSTER`,
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			return c.recoverQuorum(ctx, cluster, options)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&options.nodes, "node", nil, "also ask this node, ID=host:port of its own API; may be given more than once")
+	flags.StringVar(&options.clusterID, "cluster-id", "", "the ID of the cluster, in place of typing it")
+	flags.BoolVar(&options.abandon, "abandon", false, "give up a recovery that was begun, while no member has become the only one")
+	return cmd
+}
+
+// survivor is a node whose member may become the only one.
+type survivor struct {
+	target.Own
+	// state is how its member is; nil: the node does not say, because of err.
+	state *consensusv1.MemberState
+	err   error
+}
+
+// promised is the recovery that the member takes part in and that is not done; nil: none.
+func (s survivor) promised() *consensusv1.QuorumRecovery {
+	if r := s.state.GetRecovery(); r.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
+		return r
+	}
+	return nil
+}
+
+// begun reports whether the member has begun to become the only one, from which there is no way back.
+func (s survivor) begun() bool {
+	r := s.promised()
+	return r != nil && r.Phase != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED
+}
+
+// quorumRecovery is one run of the command.
+type quorumRecovery struct {
+	*commands
+	clusterID string
+	survivors []survivor
+	// id is that of the recovery; empty: none was begun.
+	id string
+}
+
+func (c *commands) recoverQuorum(ctx context.Context, cluster *target.Target, options recoverQuorumOptions) error {
+	r := &quorumRecovery{commands: c}
+	own, id, err := cluster.OwnAPIs(ctx, options.nodes)
+	if err != nil {
+		return err
+	}
+	if len(own) == 0 {
+		return fault.New(fault.Usage, "no node is known whose own API could be asked", "Run the command on a surviving node with --socket or --dir, or name nodes with --node ID=host:port.")
+	}
+	r.ask(ctx, own)
+	if r.clusterID = id; id == "" {
+		for _, s := range r.survivors {
+			r.clusterID = s.state.GetClusterId()
+		}
+	}
+	if err := r.findRecovery(); err != nil && !options.abandon {
+		return err
+	}
+	if options.abandon {
+		return r.abandon(ctx)
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	return r.run(ctx, options)
+}
+
+// ask asks all nodes at once how their members are.
+func (r *quorumRecovery) ask(ctx context.Context, own []target.Own) {
+	r.survivors = make([]survivor, len(own))
+	var asking sync.WaitGroup
+	for n, node := range own {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, survivorTimeout)
+			defer cancel()
+			answer, err := node.API.GetStoreMember(ctx, &nodev1.GetStoreMemberRequest{})
+			r.survivors[n] = survivor{Own: node, state: answer.GetMember(), err: err}
+		})
+	}
+	asking.Wait()
+}
+
+// findRecovery finds the recovery that was begun before.
+func (r *quorumRecovery) findRecovery() error {
+	for _, s := range r.survivors {
+		promised := s.promised()
+		switch {
+		case promised == nil:
+		case r.id == "":
+			r.id = promised.Id
+		case r.id != promised.Id:
+			return fault.New(fault.Refused, fmt.Sprintf("two recoveries were begun: node %s has promised %s, and another node %s", s.ID, promised.Id, r.id),
+				"Agree on one: run `reeve store recover-quorum --abandon` where the other was begun, then this command again.")
+		}
+	}
+	return nil
+}
+
+// voters are the survivors that may become the only member.
+func (r *quorumRecovery) voters() (voters []survivor) {
+	for _, s := range r.survivors {
+		if s.state.GetVoter() && (s.state.GetClusterId() == r.clusterID) {
+			voters = append(voters, s)
+		}
+	}
+	return voters
+}
+
+// freshest is the survivor that has most; nil: there is none. A node that was chosen before is chosen still.
+func (r *quorumRecovery) freshest() (best *survivor) {
+	for _, s := range r.voters() {
+		if s.promised().GetNodeId() == s.ID {
+			return &s
+		}
+		if best == nil || s.state.LastTerm > best.state.LastTerm || s.state.LastTerm == best.state.LastTerm && s.state.LastIndex > best.state.LastIndex {
+			best = &s
+		}
+	}
+	return best
+}
+
+// lost are the nodes with members that no reached node is.
+func (r *quorumRecovery) lost() (lost []string) {
+	for _, s := range r.survivors {
+		for _, member := range s.state.GetMembers() {
+			known := slices.ContainsFunc(r.survivors, func(other survivor) bool { return other.ID == member.GetName() && other.state != nil })
+			if !known && !slices.Contains(lost, member.GetName()) {
+				lost = append(lost, member.GetName())
+			}
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
+func (r *quorumRecovery) document() output.Survivors {
+	document := output.Survivors{ClusterID: r.clusterID, RecoveryID: r.id, Lost: []string{}}
+	for _, s := range r.survivors {
+		one := output.NewSurvivor(s.ID, s.Address, s.state)
+		if s.err != nil {
+			one = output.Survivor{NodeID: s.ID, Address: s.Address, Problem: fault.Message(s.err), State: "not reached"}
+		}
+		document.Survivors = append(document.Survivors, one)
+	}
+	for _, node := range r.lost() {
+		if !slices.ContainsFunc(r.survivors, func(s survivor) bool { return s.ID == node }) {
+			document.Lost = append(document.Lost, node)
+		}
+	}
+	if best := r.freshest(); best != nil {
+		document.Chosen = best.ID
+	}
+	return document
+}
+
+// check refuses what could make two stores of one.
+func (r *quorumRecovery) check() error {
+	for _, s := range r.survivors {
+		if s.state.GetQuorum() {
+			leader := s.state.GetLeaderId()
+			for _, member := range s.state.GetMembers() {
+				if member.GetId() == leader {
+					leader = "member " + leader + " of node " + member.GetName()
+				}
+			}
+			return fault.New(fault.Refused, "the store has a quorum, as node "+s.ID+" sees it, and "+leader+" leads it: nothing is to be recovered", "`reeve store status "+s.ID+"` shows it.")
+		}
+	}
+	voters := r.voters()
+	if len(voters) == 0 {
+		_ = output.Print(r.Stderr, output.Table, r.document(), r.Now())
+		return fault.New(fault.Refused, "no node that answers has a member of the store that votes", "Start a node that has one, name it with --node ID=host:port, or restore a snapshot.")
+	}
+	for _, s := range voters {
+		all := 0
+		for _, member := range s.state.GetMembers() {
+			if !member.GetLearner() {
+				all++
+			}
+		}
+		if r.id == "" && len(voters) > all/2 {
+			return fault.New(fault.Refused, fmt.Sprintf("%d of the %d members answer, which is a majority: they elect a leader by themselves when they reach each other", len(voters), all),
+				"Wait a moment, then look what keeps them from each other: `reeve store status NODE` on each.")
+		}
+	}
+	return nil
+}
+
+func (r *quorumRecovery) run(ctx context.Context, options recoverQuorumOptions) error {
+	document := r.document()
+	if err := output.Print(r.Stderr, output.Table, document, r.Now()); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(r.survivors, survivor.begun) {
+		lost := "Every member is reached"
+		if nodes := r.lost(); len(nodes) > 0 {
+			lost = "What only the members of " + strings.Join(nodes, ", ") + " have is lost"
+		}
+		r.say(lost + ": writes that were acknowledged in the last moment before the majority was lost may be among that. If one of them still runs somewhere with a majority, there will be two stores.")
+		if err := r.confirmCluster(ctx, options.clusterID); err != nil {
+			return err
+		}
+	}
+	began := r.Now()
+	if r.id == "" {
+		id := make([]byte, 16)
+		if _, err := rand.Read(id); err != nil {
+			return err
+		}
+		r.id = hex.EncodeToString(id)
+	}
+	chosen, err := r.promise(ctx)
+	if err != nil {
+		return err
+	}
+	state, err := r.force(ctx, *chosen)
+	if err != nil {
+		return err
+	}
+	document = r.document()
+	document.Chosen, document.Outcome, document.Generation, document.Seconds = chosen.ID, "recovered", state.GetGeneration(), r.Now().Sub(began).Seconds()
+	if err := r.print(document); err != nil {
+		return err
+	}
+	r.say("Nodes that come back rejoin by themselves, and what their members had is put aside there. `reeve node list` shows them. Remove each node that is lost for good: `reeve node delete NODE`.")
+	return nil
+}
+
+// confirmCluster asks for the ID of the cluster.
+func (r *quorumRecovery) confirmCluster(ctx context.Context, given string) error {
+	if given == "" {
+		if !r.Interactive {
+			return fault.New(fault.Refused, "a store is made of one member, which is final, and there is no terminal to ask on", "Give --cluster-id "+r.clusterID+".")
+		}
+		var err error
+		if given, err = r.commands.ask(ctx, "Type the ID of the cluster ("+r.clusterID+") to go on:"); err != nil {
+			return err
+		}
+	}
+	if given != r.clusterID {
+		return fault.New(fault.Refused, fmt.Sprintf("%q is not the ID of this cluster, which is %s: nothing was changed", given, r.clusterID), "")
+	}
+	return nil
+}
+
+// promise has all survivors stop voting, and chooses the one that has most then.
+func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
+	if n := slices.IndexFunc(r.survivors, survivor.begun); n >= 0 {
+		return &r.survivors[n], nil
+	}
+	if err := r.promiseAll(ctx, ""); err != nil {
+		return nil, err
+	}
+	best := r.freshest()
+	r.say(fmt.Sprintf("%d survivors have stopped voting. The freshest is node %s, whose log ends with entry %d of term %d.", len(r.voters()), best.ID, best.state.LastIndex, best.state.LastTerm))
+	return best, r.promiseAll(ctx, best.ID)
+}
+
+func (r *quorumRecovery) promiseAll(ctx context.Context, chosen string) error {
+	for n, s := range r.survivors {
+		if !s.state.GetVoter() || s.state.GetClusterId() != r.clusterID {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, promiseTimeout)
+		answer, err := s.API.PromiseRecovery(bounded, &nodev1.PromiseRecoveryRequest{RecoveryId: r.id, NodeId: chosen})
+		cancel()
+		if err != nil {
+			return fault.FromRPC(err, "node "+s.ID+" does not promise the recovery "+r.id, "Run the same command again to go on, or with --abandon to give it up.")
+		}
+		r.survivors[n].state = answer.GetMember()
+	}
+	return nil
+}
+
+// force makes the chosen member the only one, again and again while the node says that it is busy with it.
+func (r *quorumRecovery) force(ctx context.Context, chosen survivor) (*consensusv1.MemberState, error) {
+	r.say("The member of node " + chosen.ID + " becomes the only one. Waiting for the first write that the store acknowledges …")
+	for said := ""; ; {
+		answer, err := chosen.API.RecoverQuorum(ctx, &nodev1.RecoverQuorumRequest{RecoveryId: r.id})
+		if err == nil {
+			return answer.GetMember(), nil
+		}
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			return nil, fault.FromRPC(err, "the member of node "+chosen.ID+" has not become the only one yet", "Run the same command again: it goes on.")
+		}
+		if text := fault.Message(err); text != said {
+			said = text
+			r.say(text)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(recoverAgain):
+		}
+	}
+}
+
+// abandon gives up what the reached survivors have promised.
+func (r *quorumRecovery) abandon(ctx context.Context) error {
+	if n := slices.IndexFunc(r.survivors, survivor.begun); n >= 0 {
+		return fault.New(fault.Refused, "the member of node "+r.survivors[n].ID+" is becoming the only one by the recovery "+r.survivors[n].promised().Id+": there is no way back", "Run the command without --abandon: it goes on.")
+	}
+	given := 0
+	for _, s := range r.survivors {
+		promised := s.promised()
+		if promised == nil {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, promiseTimeout)
+		_, err := s.API.AbandonRecovery(bounded, &nodev1.AbandonRecoveryRequest{RecoveryId: promised.Id})
+		cancel()
+		if err != nil {
+			return fault.FromRPC(err, "node "+s.ID+" does not give up the recovery "+promised.Id, "Run the same command again.")
+		}
+		given++
+	}
+	if given == 0 {
+		return fault.New(fault.NotFound, "no node that answers has promised a recovery", "`reeve store recover-quorum` begins one.")
+	}
+	document := r.document()
+	document.Outcome = "abandoned"
+	return r.print(document)
+}
