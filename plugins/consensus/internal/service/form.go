@@ -131,6 +131,7 @@ func planOf(request *consensusv1.FormRequest) (store.Plan, error) {
 		ClusterUser: request.GetClusterUser(),
 		New:         request.GetNew() != nil,
 		Join:        request.GetJoin() != nil,
+		Restored:    request.GetRestored() != nil,
 	}
 	switch {
 	case plan.ClusterID == "" || plan.NodeID == "":
@@ -138,7 +139,7 @@ func planOf(request *consensusv1.FormRequest) (store.Plan, error) {
 	case !identity.ValidConsensusUser(plan.ClusterUser):
 		return plan, status.Errorf(codes.InvalidArgument, "consensus: the cluster user %q cannot be a ConsensusUser", plan.ClusterUser)
 	case request.GetHow() == nil:
-		return plan, status.Error(codes.InvalidArgument, "consensus: Form needs to know whether the store is new, existing, or to be joined")
+		return plan, status.Error(codes.InvalidArgument, "consensus: Form needs to know whether the store is new, existing, restored, or to be joined")
 	}
 	return plan, nil
 }

@@ -81,6 +81,8 @@ type running struct {
 	recovering sync.Mutex
 	// gone is why there is no member, after there was one; empty: there never was.
 	gone event.Value[string]
+	// receives is where a snapshot is kept, and how large it may be.
+	receives store.Config
 }
 
 // joinRetry is how long a member that joins in the place of a removed one waits before it asks again.
@@ -101,6 +103,7 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	r := &running{
 		door:  door.New(door.Config{Log: config.Log.Named("door"), QuorumGrace: config.QuorumGrace}),
 		forms: make(chan *formation, 1), pauses: make(chan *pause), directory: config.DataDirectory,
+		receives: store.Config{Directory: config.DataDirectory, Quota: config.Quota},
 	}
 	r.attempts.ended = ctx.Done()
 	r.status.Set(nil)

@@ -19,6 +19,8 @@ const (
 	WritePeerKey, WritePeerCA, WritePeerCertificate checkpoint.Step = "write-peer-key", "write-peer-ca", "write-peer-certificate"
 	// BeginLog begins the log of a member that joins.
 	BeginLog checkpoint.Step = "begin-log"
+	// ReceiveSnapshot keeps the snapshot of which a member is to be made, and LayRestored makes its files of it.
+	ReceiveSnapshot, LayRestored checkpoint.Step = "receive-snapshot", "lay-restored"
 	// StartEtcd starts etcd, which makes its files if there are none.
 	StartEtcd checkpoint.Step = "start-etcd"
 )
@@ -88,6 +90,7 @@ func All() []checkpoint.Step {
 		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, DropCredentials, MarkForced, MarkRecovered},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, Tell},
+		[]checkpoint.Step{ReceiveSnapshot, LayRestored},
 		[]checkpoint.Step{PrepareAuthority, ActivateAuthority, RetireAuthority, FollowAuthority},
 		[]checkpoint.Step{MakeFence, GrantFence, DeleteFence, GiveNumber, MakeRole, ConfineRole, MakeUser, ConfineUser, RemoveUser, RemoveRole, WipeKeys, TakeNumberBack},
 	)

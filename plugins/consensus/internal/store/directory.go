@@ -74,7 +74,7 @@ func prepare(directory string, plan Plan) (*marker, error) {
 	case found.Phase == joining:
 		return nil, missing("the member of node %s in %s was begun to join the store of cluster %s but has never finished; %s",
 			plan.NodeID, directory, plan.ClusterID, wayOutOfMissing)
-	case !plan.New && !plan.Join:
+	case !plan.New && !plan.Join && !plan.Restored:
 		return nil, missing("the making of the store of cluster %s in %s was begun but never finished; %s", plan.ClusterID, directory, wayOutOfMissing)
 	}
 	// A crash may have left etcd's log without its first entries, from which etcd would never elect a leader. Nobody has seen this store: begin again.
@@ -84,7 +84,16 @@ func prepare(directory string, plan Plan) (*marker, error) {
 	if plan.Join {
 		return beginJoin(directory, plan, "")
 	}
-	return found, nil
+	return found, checkReceived(directory, plan)
+}
+
+// checkReceived refuses to restore a store without a snapshot.
+func checkReceived(directory string, plan Plan) error {
+	if !plan.Restored {
+		return nil
+	}
+	_, err := received(directory, plan)
+	return err
 }
 
 func prepareEmpty(directory string, plan Plan) (*marker, error) {
@@ -97,7 +106,10 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 	if plan.Join {
 		return beginJoin(directory, plan, "")
 	}
-	if !plan.New {
+	if err := checkReceived(directory, plan); err != nil {
+		return nil, err
+	}
+	if !plan.New && !plan.Restored {
 		return nil, missing("the store of cluster %s is missing: there is nothing in %s; %s", plan.ClusterID, directory, wayOutOfMissing)
 	}
 	begun := &marker{Version: markerVersion, ClusterID: plan.ClusterID, NodeID: plan.NodeID, Phase: forming}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -95,6 +96,20 @@ func (s *Store) forceMember(ctx context.Context, promise *Promise) (err error) {
 			return fmt.Errorf("remove the former member of node %s: %w", other.Node, err)
 		}
 	}
+	if err := s.takeBackAlarms(ctx); err != nil {
+		return err
+	}
+	id, err := hex.DecodeString(promise.ID)
+	if err != nil {
+		return err
+	}
+	return s.beginGeneration(ctx, &consensusv1.StoreGeneration{
+		Id: id, Kind: consensusv1.StoreGenerationKind_STORE_GENERATION_KIND_RECOVERED, Revision: s.etcd.Server.KV().Rev(), Taken: time.Now().Unix(),
+	})
+}
+
+// takeBackAlarms takes back that members are full: nobody else would take back what a former one has said.
+func (s *Store) takeBackAlarms(ctx context.Context) error {
 	for _, alarm := range s.etcd.Server.Alarms() {
 		if alarm.Alarm != pb.AlarmType_NOSPACE {
 			continue
@@ -104,11 +119,12 @@ func (s *Store) forceMember(ctx context.Context, promise *Promise) (err error) {
 			return fmt.Errorf("take back the alarm of member %s: %w", peers.FormatMember(alarm.MemberID), err)
 		}
 	}
-	return s.beginGeneration(ctx, promise)
+	return nil
 }
 
-// beginGeneration writes the new generation, and drops what the former members have told each other. It is one transaction.
-func (s *Store) beginGeneration(ctx context.Context, promise *Promise) error {
+// beginGeneration writes the next generation, of which the ID, the kind, and what its data is of are given, and drops what the former members have told each other. It is one transaction. Nobody else
+// is in the store.
+func (s *Store) beginGeneration(ctx context.Context, begun *consensusv1.StoreGeneration) error {
 	key := generationKey(s.plan.ClusterUser)
 	stored, revision, err := s.stored(key)
 	if err != nil {
@@ -118,18 +134,11 @@ func (s *Store) beginGeneration(ctx context.Context, promise *Promise) error {
 	if err := proto.Unmarshal(stored, former); err != nil {
 		return fmt.Errorf("read the generation of the store: %w", err)
 	}
-	id, err := hex.DecodeString(promise.ID)
-	if err != nil {
-		return err
-	}
-	if string(former.GetId()) == string(id) { // killed since
+	if bytes.Equal(former.GetId(), begun.Id) { // killed since
 		return nil
 	}
-	now := time.Now().Unix()
-	content, err := proto.Marshal(&consensusv1.StoreGeneration{
-		Number: former.GetNumber() + 1, Id: id, Begun: now, Kind: consensusv1.StoreGenerationKind_STORE_GENERATION_KIND_RECOVERED,
-		Revision: s.etcd.Server.KV().Rev(), Taken: now, NodeId: s.plan.NodeID,
-	})
+	begun.Number, begun.Begun, begun.NodeId = former.GetNumber()+1, time.Now().Unix(), s.plan.NodeID
+	content, err := proto.Marshal(begun)
 	if err != nil {
 		return err
 	}

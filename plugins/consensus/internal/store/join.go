@@ -51,7 +51,11 @@ func (s *Store) begin(ctx context.Context) (beginning, *peers.Authority, error) 
 		how.join = plan
 		return how, nil, err
 	case forming:
-		how.make = true
+		if how.make = true; s.plan.Restored {
+			if err := s.layRestored(); err != nil {
+				return how, nil, err
+			}
+		}
 		urls := types.MustNewURLs([]string{"unix://" + s.plan.NodeID})
 		authority, err := s.prove(uint64(membership.NewMember(s.plan.NodeID, urls, s.plan.ClusterID, nil).ID))
 		return how, authority, err

@@ -67,6 +67,8 @@ type Plan struct {
 	New bool
 	// Join allows to join the store that the cluster has, if the member is not in it yet.
 	Join bool
+	// Restored allows to make the store of the snapshot that was received, if it was never completed.
+	Restored bool
 }
 
 // Store is the local member, running.
@@ -234,17 +236,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 	if config.Began != nil {
 		config.Began(&Local{plan: s.plan, server: s.etcd.Server, generation: s.Generation()})
 	}
-	if err := s.adoptAuthority(); err != nil {
-		return err
-	}
-	s.introduce(s.others.get())
-	if err := s.peering.start(); err != nil {
-		return err
-	}
-	if err := s.awaitService(ctx); err != nil {
-		return err
-	}
-	if err := s.shareAuthority(ctx, authority); err != nil {
+	if err := s.come(ctx, authority); err != nil {
 		return err
 	}
 	s.refreshUsers()
@@ -265,6 +257,9 @@ func (s *Store) start(ctx context.Context) (err error) {
 			return err
 		}
 		s.finished.Store(true)
+	}
+	if err := removeReceived(config.Directory); err != nil {
+		return err
 	}
 	if err := s.fulfil(); err != nil {
 		return err

@@ -362,6 +362,105 @@ func (x *BootstrapResponse) GetNodeSvid() [][]byte {
 	return nil
 }
 
+type RestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the node would make a cluster of. The cluster keeps its own recovery recipient.
+	Node          *BootstrapRequest `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreRequest) Reset() {
+	*x = RestoreRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreRequest) ProtoMessage() {}
+
+func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
+func (*RestoreRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RestoreRequest) GetNode() *BootstrapRequest {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type RestoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,1,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	// The node's SVID for its node key: leaf first, DER.
+	NodeSvid      [][]byte `protobuf:"bytes,2,rep,name=node_svid,json=nodeSvid,proto3" json:"node_svid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreResponse) Reset() {
+	*x = RestoreResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreResponse) ProtoMessage() {}
+
+func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreResponse.ProtoReflect.Descriptor instead.
+func (*RestoreResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RestoreResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
+func (x *RestoreResponse) GetNodeSvid() [][]byte {
+	if x != nil {
+		return x.NodeSvid
+	}
+	return nil
+}
+
 type ReplaceOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new owner's Ed25519 public key: 32 bytes.
@@ -374,7 +473,7 @@ type ReplaceOwnerRequest struct {
 
 func (x *ReplaceOwnerRequest) Reset() {
 	*x = ReplaceOwnerRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +485,7 @@ func (x *ReplaceOwnerRequest) String() string {
 func (*ReplaceOwnerRequest) ProtoMessage() {}
 
 func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +498,7 @@ func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
@@ -426,7 +525,7 @@ type ReplaceOwnerResponse struct {
 
 func (x *ReplaceOwnerResponse) Reset() {
 	*x = ReplaceOwnerResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +537,7 @@ func (x *ReplaceOwnerResponse) String() string {
 func (*ReplaceOwnerResponse) ProtoMessage() {}
 
 func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +550,7 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReplaceOwnerResponse) GetWaitingNodes() []string {
@@ -485,7 +584,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +596,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +609,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterRequest) GetTicketId() string {
@@ -587,7 +686,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +698,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +711,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegisterResponse) GetNode() *NodeRecord {
@@ -637,7 +736,7 @@ type AwaitRequest struct {
 
 func (x *AwaitRequest) Reset() {
 	*x = AwaitRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +748,7 @@ func (x *AwaitRequest) String() string {
 func (*AwaitRequest) ProtoMessage() {}
 
 func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +761,7 @@ func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
 func (*AwaitRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 type AwaitResponse struct {
@@ -676,7 +775,7 @@ type AwaitResponse struct {
 
 func (x *AwaitResponse) Reset() {
 	*x = AwaitResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +787,7 @@ func (x *AwaitResponse) String() string {
 func (*AwaitResponse) ProtoMessage() {}
 
 func (x *AwaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +800,7 @@ func (x *AwaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitResponse.ProtoReflect.Descriptor instead.
 func (*AwaitResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AwaitResponse) GetState() NodeState {
@@ -729,7 +828,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +840,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +853,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CommitRequest) GetCuk() []byte {
@@ -793,7 +892,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +904,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +917,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CommitResponse) GetNode() *NodeRecord {
@@ -886,7 +985,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +997,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1010,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *JoinRequest) GetIncarnation() *Incarnation {
@@ -932,7 +1031,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1043,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1056,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *JoinResponse) GetCuk() []byte {
@@ -988,7 +1087,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1099,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1112,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchRequest) GetDifferences() bool {
@@ -1057,14 +1156,17 @@ type WatchResponse struct {
 	Difference *DirectoryDifference `protobuf:"bytes,9,opt,name=difference,proto3" json:"difference,omitempty"`
 	// The directory, or the difference, goes on in the next message, with a difference to the same revision: it is not to be acted on before. Only for who asked for parts,
 	// and the rest of the message is in the last of them.
-	More          bool `protobuf:"varint,10,opt,name=more,proto3" json:"more,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	More bool `protobuf:"varint,10,opt,name=more,proto3" json:"more,omitempty"`
+	// The generation of the store: how often it was begun again from former data, and the random ID of the last time. 0 and empty: it is the first one.
+	StoreGeneration   uint64 `protobuf:"varint,11,opt,name=store_generation,json=storeGeneration,proto3" json:"store_generation,omitempty"`
+	StoreGenerationId []byte `protobuf:"bytes,12,opt,name=store_generation_id,json=storeGenerationId,proto3" json:"store_generation_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1178,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1191,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -1162,6 +1264,20 @@ func (x *WatchResponse) GetMore() bool {
 	return false
 }
 
+func (x *WatchResponse) GetStoreGeneration() uint64 {
+	if x != nil {
+		return x.StoreGeneration
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetStoreGenerationId() []byte {
+	if x != nil {
+		return x.StoreGenerationId
+	}
+	return nil
+}
+
 // DirectoryDifference makes one directory of another.
 type DirectoryDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1179,7 +1295,7 @@ type DirectoryDifference struct {
 
 func (x *DirectoryDifference) Reset() {
 	*x = DirectoryDifference{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1307,7 @@ func (x *DirectoryDifference) String() string {
 func (*DirectoryDifference) ProtoMessage() {}
 
 func (x *DirectoryDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1320,7 @@ func (x *DirectoryDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryDifference.ProtoReflect.Descriptor instead.
 func (*DirectoryDifference) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DirectoryDifference) GetFrom() uint64 {
@@ -1244,7 +1360,7 @@ type ReportStatusRequest struct {
 
 func (x *ReportStatusRequest) Reset() {
 	*x = ReportStatusRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1372,7 @@ func (x *ReportStatusRequest) String() string {
 func (*ReportStatusRequest) ProtoMessage() {}
 
 func (x *ReportStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1385,7 @@ func (x *ReportStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStatusRequest.ProtoReflect.Descriptor instead.
 func (*ReportStatusRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReportStatusRequest) GetStatus() *NodeStatus {
@@ -1289,7 +1405,7 @@ type ReportStatusResponse struct {
 
 func (x *ReportStatusResponse) Reset() {
 	*x = ReportStatusResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1417,7 @@ func (x *ReportStatusResponse) String() string {
 func (*ReportStatusResponse) ProtoMessage() {}
 
 func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1430,7 @@ func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStatusResponse.ProtoReflect.Descriptor instead.
 func (*ReportStatusResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportStatusResponse) GetPublishedBytes() uint32 {
@@ -1332,7 +1448,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1460,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1473,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 type HeartbeatResponse struct {
@@ -1370,7 +1486,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1498,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1511,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HeartbeatResponse) GetTtlSeconds() uint32 {
@@ -1413,7 +1529,7 @@ type KeepAliveRequest struct {
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1541,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1554,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 type KeepAliveResponse struct {
@@ -1451,7 +1567,7 @@ type KeepAliveResponse struct {
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1579,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1592,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *KeepAliveResponse) GetTtlSeconds() uint32 {
@@ -1494,7 +1610,7 @@ type IssueSVIDRequest struct {
 
 func (x *IssueSVIDRequest) Reset() {
 	*x = IssueSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1622,7 @@ func (x *IssueSVIDRequest) String() string {
 func (*IssueSVIDRequest) ProtoMessage() {}
 
 func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1635,7 @@ func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 type IssueSVIDResponse struct {
@@ -1534,7 +1650,7 @@ type IssueSVIDResponse struct {
 
 func (x *IssueSVIDResponse) Reset() {
 	*x = IssueSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1662,7 @@ func (x *IssueSVIDResponse) String() string {
 func (*IssueSVIDResponse) ProtoMessage() {}
 
 func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1675,7 @@ func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *IssueSVIDResponse) GetSvid() [][]byte {
@@ -1589,7 +1705,7 @@ type IncarnationRefused struct {
 
 func (x *IncarnationRefused) Reset() {
 	*x = IncarnationRefused{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1717,7 @@ func (x *IncarnationRefused) String() string {
 func (*IncarnationRefused) ProtoMessage() {}
 
 func (x *IncarnationRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1730,7 @@ func (x *IncarnationRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationRefused.ProtoReflect.Descriptor instead.
 func (*IncarnationRefused) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *IncarnationRefused) GetTwin() bool {
@@ -1644,7 +1760,7 @@ type NodeRemoved struct {
 
 func (x *NodeRemoved) Reset() {
 	*x = NodeRemoved{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1772,7 @@ func (x *NodeRemoved) String() string {
 func (*NodeRemoved) ProtoMessage() {}
 
 func (x *NodeRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1785,7 @@ func (x *NodeRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRemoved.ProtoReflect.Descriptor instead.
 func (*NodeRemoved) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeRemoved) GetNodeId() string {
@@ -1697,7 +1813,7 @@ type IssueRoleSVIDRequest struct {
 
 func (x *IssueRoleSVIDRequest) Reset() {
 	*x = IssueRoleSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1825,7 @@ func (x *IssueRoleSVIDRequest) String() string {
 func (*IssueRoleSVIDRequest) ProtoMessage() {}
 
 func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1838,7 @@ func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueRoleSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueRoleSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *IssueRoleSVIDRequest) GetRole() string {
@@ -1751,7 +1867,7 @@ type IssueRoleSVIDResponse struct {
 
 func (x *IssueRoleSVIDResponse) Reset() {
 	*x = IssueRoleSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1879,7 @@ func (x *IssueRoleSVIDResponse) String() string {
 func (*IssueRoleSVIDResponse) ProtoMessage() {}
 
 func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1892,7 @@ func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueRoleSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueRoleSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *IssueRoleSVIDResponse) GetSvid() [][]byte {
@@ -1816,7 +1932,7 @@ type CreateTicketRequest struct {
 
 func (x *CreateTicketRequest) Reset() {
 	*x = CreateTicketRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1944,7 @@ func (x *CreateTicketRequest) String() string {
 func (*CreateTicketRequest) ProtoMessage() {}
 
 func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1957,7 @@ func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTicketRequest.ProtoReflect.Descriptor instead.
 func (*CreateTicketRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateTicketRequest) GetLifetimeSeconds() uint32 {
@@ -1904,7 +2020,7 @@ type CreateTicketResponse struct {
 
 func (x *CreateTicketResponse) Reset() {
 	*x = CreateTicketResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2032,7 @@ func (x *CreateTicketResponse) String() string {
 func (*CreateTicketResponse) ProtoMessage() {}
 
 func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2045,7 @@ func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTicketResponse.ProtoReflect.Descriptor instead.
 func (*CreateTicketResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateTicketResponse) GetTicket() *Ticket {
@@ -1954,7 +2070,7 @@ type ListTicketsRequest struct {
 
 func (x *ListTicketsRequest) Reset() {
 	*x = ListTicketsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2082,7 @@ func (x *ListTicketsRequest) String() string {
 func (*ListTicketsRequest) ProtoMessage() {}
 
 func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2095,7 @@ func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTicketsRequest.ProtoReflect.Descriptor instead.
 func (*ListTicketsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 type ListTicketsResponse struct {
@@ -1992,7 +2108,7 @@ type ListTicketsResponse struct {
 
 func (x *ListTicketsResponse) Reset() {
 	*x = ListTicketsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2120,7 @@ func (x *ListTicketsResponse) String() string {
 func (*ListTicketsResponse) ProtoMessage() {}
 
 func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2133,7 @@ func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTicketsResponse.ProtoReflect.Descriptor instead.
 func (*ListTicketsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListTicketsResponse) GetTickets() []*Ticket {
@@ -2039,7 +2155,7 @@ type RevokeTicketRequest struct {
 
 func (x *RevokeTicketRequest) Reset() {
 	*x = RevokeTicketRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2167,7 @@ func (x *RevokeTicketRequest) String() string {
 func (*RevokeTicketRequest) ProtoMessage() {}
 
 func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2180,7 @@ func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTicketRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTicketRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RevokeTicketRequest) GetTicketId() string {
@@ -2091,7 +2207,7 @@ type RevokeTicketResponse struct {
 
 func (x *RevokeTicketResponse) Reset() {
 	*x = RevokeTicketResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2219,7 @@ func (x *RevokeTicketResponse) String() string {
 func (*RevokeTicketResponse) ProtoMessage() {}
 
 func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2232,7 @@ func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTicketResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTicketResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RevokeTicketResponse) GetTicket() *Ticket {
@@ -2144,7 +2260,7 @@ type ApproveNodeRequest struct {
 
 func (x *ApproveNodeRequest) Reset() {
 	*x = ApproveNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2272,7 @@ func (x *ApproveNodeRequest) String() string {
 func (*ApproveNodeRequest) ProtoMessage() {}
 
 func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2285,7 @@ func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveNodeRequest.ProtoReflect.Descriptor instead.
 func (*ApproveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ApproveNodeRequest) GetNodeId() string {
@@ -2223,7 +2339,7 @@ type ApproveNodeResponse struct {
 
 func (x *ApproveNodeResponse) Reset() {
 	*x = ApproveNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2351,7 @@ func (x *ApproveNodeResponse) String() string {
 func (*ApproveNodeResponse) ProtoMessage() {}
 
 func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2364,7 @@ func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveNodeResponse.ProtoReflect.Descriptor instead.
 func (*ApproveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ApproveNodeResponse) GetNode() *NodeRecord {
@@ -2269,7 +2385,7 @@ type AcceptNodeRequest struct {
 
 func (x *AcceptNodeRequest) Reset() {
 	*x = AcceptNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2397,7 @@ func (x *AcceptNodeRequest) String() string {
 func (*AcceptNodeRequest) ProtoMessage() {}
 
 func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2410,7 @@ func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptNodeRequest.ProtoReflect.Descriptor instead.
 func (*AcceptNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AcceptNodeRequest) GetNodeId() string {
@@ -2320,7 +2436,7 @@ type AcceptNodeResponse struct {
 
 func (x *AcceptNodeResponse) Reset() {
 	*x = AcceptNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2448,7 @@ func (x *AcceptNodeResponse) String() string {
 func (*AcceptNodeResponse) ProtoMessage() {}
 
 func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2461,7 @@ func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptNodeResponse.ProtoReflect.Descriptor instead.
 func (*AcceptNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AcceptNodeResponse) GetNode() *Node {
@@ -2368,7 +2484,7 @@ type SetLabelsRequest struct {
 
 func (x *SetLabelsRequest) Reset() {
 	*x = SetLabelsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2496,7 @@ func (x *SetLabelsRequest) String() string {
 func (*SetLabelsRequest) ProtoMessage() {}
 
 func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2509,7 @@ func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelsRequest.ProtoReflect.Descriptor instead.
 func (*SetLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetLabelsRequest) GetNodeId() string {
@@ -2426,7 +2542,7 @@ type SetLabelsResponse struct {
 
 func (x *SetLabelsResponse) Reset() {
 	*x = SetLabelsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2554,7 @@ func (x *SetLabelsResponse) String() string {
 func (*SetLabelsResponse) ProtoMessage() {}
 
 func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2567,7 @@ func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelsResponse.ProtoReflect.Descriptor instead.
 func (*SetLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetLabelsResponse) GetNode() *NodeRecord {
@@ -2474,7 +2590,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2602,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2615,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -2532,7 +2648,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2660,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2673,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainNodeResponse) GetNode() *NodeRecord {
@@ -2578,7 +2694,7 @@ type DecommissionNodeRequest struct {
 
 func (x *DecommissionNodeRequest) Reset() {
 	*x = DecommissionNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2706,7 @@ func (x *DecommissionNodeRequest) String() string {
 func (*DecommissionNodeRequest) ProtoMessage() {}
 
 func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2719,7 @@ func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionNodeRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DecommissionNodeRequest) GetNodeId() string {
@@ -2629,7 +2745,7 @@ type DecommissionNodeResponse struct {
 
 func (x *DecommissionNodeResponse) Reset() {
 	*x = DecommissionNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2757,7 @@ func (x *DecommissionNodeResponse) String() string {
 func (*DecommissionNodeResponse) ProtoMessage() {}
 
 func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2770,7 @@ func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionNodeResponse.ProtoReflect.Descriptor instead.
 func (*DecommissionNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DecommissionNodeResponse) GetNode() *NodeRecord {
@@ -2676,7 +2792,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2804,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2817,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteNodeRequest) GetNodeId() string {
@@ -2736,7 +2852,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2864,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2877,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteNodeResponse) GetNode() *NodeRecord {
@@ -2790,7 +2906,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2918,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2931,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListCertificatesRequest) GetLimit() uint32 {
@@ -2848,7 +2964,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2976,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +2989,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListCertificatesResponse) GetCertificates() []*Certificate {
@@ -2924,7 +3040,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3052,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3065,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -3014,7 +3130,7 @@ type RotateCARequest struct {
 
 func (x *RotateCARequest) Reset() {
 	*x = RotateCARequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3142,7 @@ func (x *RotateCARequest) String() string {
 func (*RotateCARequest) ProtoMessage() {}
 
 func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3155,7 @@ func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCARequest.ProtoReflect.Descriptor instead.
 func (*RotateCARequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RotateCARequest) GetStep() CAStep {
@@ -3077,7 +3193,7 @@ type RotateCAResponse struct {
 
 func (x *RotateCAResponse) Reset() {
 	*x = RotateCAResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3205,7 @@ func (x *RotateCAResponse) String() string {
 func (*RotateCAResponse) ProtoMessage() {}
 
 func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3218,7 @@ func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCAResponse.ProtoReflect.Descriptor instead.
 func (*RotateCAResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RotateCAResponse) GetPhase() CAPhase {
@@ -3134,7 +3250,7 @@ type GetClusterInfoRequest struct {
 
 func (x *GetClusterInfoRequest) Reset() {
 	*x = GetClusterInfoRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3262,7 @@ func (x *GetClusterInfoRequest) String() string {
 func (*GetClusterInfoRequest) ProtoMessage() {}
 
 func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3275,7 @@ func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 type GetClusterInfoResponse struct {
@@ -3176,7 +3292,7 @@ type GetClusterInfoResponse struct {
 
 func (x *GetClusterInfoResponse) Reset() {
 	*x = GetClusterInfoResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3304,7 @@ func (x *GetClusterInfoResponse) String() string {
 func (*GetClusterInfoResponse) ProtoMessage() {}
 
 func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3317,7 @@ func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetClusterInfoResponse) GetClusterId() string {
@@ -3251,7 +3367,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3379,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3392,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListNodesRequest) GetLimit() uint32 {
@@ -3305,7 +3421,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3433,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3446,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3356,7 +3472,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3484,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3497,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetNodeRequest) GetNodeId() string {
@@ -3400,7 +3516,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3528,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3541,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -3444,7 +3560,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3572,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3585,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchNodeRequest) GetNodeId() string {
@@ -3488,7 +3604,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3616,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3629,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchNodeResponse) GetNode() *Node {
@@ -3539,7 +3655,7 @@ type AddRoleRequest struct {
 
 func (x *AddRoleRequest) Reset() {
 	*x = AddRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3551,7 +3667,7 @@ func (x *AddRoleRequest) String() string {
 func (*AddRoleRequest) ProtoMessage() {}
 
 func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3564,7 +3680,7 @@ func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleRequest.ProtoReflect.Descriptor instead.
 func (*AddRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AddRoleRequest) GetNodeId() string {
@@ -3611,7 +3727,7 @@ type AddRoleResponse struct {
 
 func (x *AddRoleResponse) Reset() {
 	*x = AddRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3739,7 @@ func (x *AddRoleResponse) String() string {
 func (*AddRoleResponse) ProtoMessage() {}
 
 func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3752,7 @@ func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleResponse.ProtoReflect.Descriptor instead.
 func (*AddRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AddRoleResponse) GetNode() *NodeRecord {
@@ -3660,7 +3776,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +3788,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +3801,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RemoveRoleRequest) GetNodeId() string {
@@ -3725,7 +3841,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3853,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3866,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RemoveRoleResponse) GetNode() *NodeRecord {
@@ -3775,7 +3891,7 @@ type SetRolesRequest struct {
 
 func (x *SetRolesRequest) Reset() {
 	*x = SetRolesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3903,7 @@ func (x *SetRolesRequest) String() string {
 func (*SetRolesRequest) ProtoMessage() {}
 
 func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3916,7 @@ func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesRequest.ProtoReflect.Descriptor instead.
 func (*SetRolesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SetRolesRequest) GetNodeId() string {
@@ -3840,7 +3956,7 @@ type SetRolesResponse struct {
 
 func (x *SetRolesResponse) Reset() {
 	*x = SetRolesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +3968,7 @@ func (x *SetRolesResponse) String() string {
 func (*SetRolesResponse) ProtoMessage() {}
 
 func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +3981,7 @@ func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesResponse.ProtoReflect.Descriptor instead.
 func (*SetRolesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SetRolesResponse) GetNode() *NodeRecord {
@@ -3894,7 +4010,7 @@ type AddPluginRequest struct {
 
 func (x *AddPluginRequest) Reset() {
 	*x = AddPluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4022,7 @@ func (x *AddPluginRequest) String() string {
 func (*AddPluginRequest) ProtoMessage() {}
 
 func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4035,7 @@ func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AddPluginRequest) GetManifest() *v11.Manifest {
@@ -3974,7 +4090,7 @@ type AddPluginResponse struct {
 
 func (x *AddPluginResponse) Reset() {
 	*x = AddPluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4102,7 @@ func (x *AddPluginResponse) String() string {
 func (*AddPluginResponse) ProtoMessage() {}
 
 func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4115,7 @@ func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AddPluginResponse) GetPlugin() *PluginRecord {
@@ -4025,7 +4141,7 @@ type ApprovePluginRequest struct {
 
 func (x *ApprovePluginRequest) Reset() {
 	*x = ApprovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4153,7 @@ func (x *ApprovePluginRequest) String() string {
 func (*ApprovePluginRequest) ProtoMessage() {}
 
 func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4166,7 @@ func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginRequest.ProtoReflect.Descriptor instead.
 func (*ApprovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ApprovePluginRequest) GetName() string {
@@ -4097,7 +4213,7 @@ type ApprovePluginResponse struct {
 
 func (x *ApprovePluginResponse) Reset() {
 	*x = ApprovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4109,7 +4225,7 @@ func (x *ApprovePluginResponse) String() string {
 func (*ApprovePluginResponse) ProtoMessage() {}
 
 func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4122,7 +4238,7 @@ func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginResponse.ProtoReflect.Descriptor instead.
 func (*ApprovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ApprovePluginResponse) GetPlugin() *PluginRecord {
@@ -4147,7 +4263,7 @@ type SetGrantsRequest struct {
 
 func (x *SetGrantsRequest) Reset() {
 	*x = SetGrantsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4275,7 @@ func (x *SetGrantsRequest) String() string {
 func (*SetGrantsRequest) ProtoMessage() {}
 
 func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4288,7 @@ func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SetGrantsRequest) GetPlugin() string {
@@ -4212,7 +4328,7 @@ type SetGrantsResponse struct {
 
 func (x *SetGrantsResponse) Reset() {
 	*x = SetGrantsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4224,7 +4340,7 @@ func (x *SetGrantsResponse) String() string {
 func (*SetGrantsResponse) ProtoMessage() {}
 
 func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4237,7 +4353,7 @@ func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsResponse.ProtoReflect.Descriptor instead.
 func (*SetGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SetGrantsResponse) GetPlugin() *PluginRecord {
@@ -4262,7 +4378,7 @@ type RemovePluginRequest struct {
 
 func (x *RemovePluginRequest) Reset() {
 	*x = RemovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4390,7 @@ func (x *RemovePluginRequest) String() string {
 func (*RemovePluginRequest) ProtoMessage() {}
 
 func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4403,7 @@ func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginRequest.ProtoReflect.Descriptor instead.
 func (*RemovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RemovePluginRequest) GetName() string {
@@ -4330,7 +4446,7 @@ type RemovePluginResponse struct {
 
 func (x *RemovePluginResponse) Reset() {
 	*x = RemovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4458,7 @@ func (x *RemovePluginResponse) String() string {
 func (*RemovePluginResponse) ProtoMessage() {}
 
 func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4471,7 @@ func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginResponse.ProtoReflect.Descriptor instead.
 func (*RemovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RemovePluginResponse) GetPlugin() *PluginRecord {
@@ -4388,7 +4504,7 @@ type AddPluginReportRequest struct {
 
 func (x *AddPluginReportRequest) Reset() {
 	*x = AddPluginReportRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4516,7 @@ func (x *AddPluginReportRequest) String() string {
 func (*AddPluginReportRequest) ProtoMessage() {}
 
 func (x *AddPluginReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4529,7 @@ func (x *AddPluginReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginReportRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginReportRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *AddPluginReportRequest) GetPlugin() string {
@@ -4453,7 +4569,7 @@ type AddPluginReportResponse struct {
 
 func (x *AddPluginReportResponse) Reset() {
 	*x = AddPluginReportResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4465,7 +4581,7 @@ func (x *AddPluginReportResponse) String() string {
 func (*AddPluginReportResponse) ProtoMessage() {}
 
 func (x *AddPluginReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4478,7 +4594,7 @@ func (x *AddPluginReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginReportResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginReportResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *AddPluginReportResponse) GetPlugin() *PluginRecord {
@@ -4500,7 +4616,7 @@ type GetPluginReportRequest struct {
 
 func (x *GetPluginReportRequest) Reset() {
 	*x = GetPluginReportRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4512,7 +4628,7 @@ func (x *GetPluginReportRequest) String() string {
 func (*GetPluginReportRequest) ProtoMessage() {}
 
 func (x *GetPluginReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4525,7 +4641,7 @@ func (x *GetPluginReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPluginReportRequest.ProtoReflect.Descriptor instead.
 func (*GetPluginReportRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GetPluginReportRequest) GetPlugin() string {
@@ -4552,7 +4668,7 @@ type GetPluginReportResponse struct {
 
 func (x *GetPluginReportResponse) Reset() {
 	*x = GetPluginReportResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4564,7 +4680,7 @@ func (x *GetPluginReportResponse) String() string {
 func (*GetPluginReportResponse) ProtoMessage() {}
 
 func (x *GetPluginReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4577,7 +4693,7 @@ func (x *GetPluginReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPluginReportResponse.ProtoReflect.Descriptor instead.
 func (*GetPluginReportResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetPluginReportResponse) GetReport() []byte {
@@ -4595,7 +4711,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4607,7 +4723,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4620,7 +4736,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 type GetPolicyResponse struct {
@@ -4632,7 +4748,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4760,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4773,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4679,7 +4795,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +4807,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +4820,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SetPolicyRequest) GetPolicy() *ClusterPolicy {
@@ -4730,7 +4846,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4742,7 +4858,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4755,7 +4871,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4773,7 +4889,7 @@ type StreamSnapshotRequest struct {
 
 func (x *StreamSnapshotRequest) Reset() {
 	*x = StreamSnapshotRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4785,7 +4901,7 @@ func (x *StreamSnapshotRequest) String() string {
 func (*StreamSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4798,7 +4914,7 @@ func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 type StreamSnapshotResponse struct {
@@ -4811,7 +4927,7 @@ type StreamSnapshotResponse struct {
 
 func (x *StreamSnapshotResponse) Reset() {
 	*x = StreamSnapshotResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4939,7 @@ func (x *StreamSnapshotResponse) String() string {
 func (*StreamSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4952,7 @@ func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *StreamSnapshotResponse) GetData() []byte {
@@ -4854,7 +4970,7 @@ type StreamUnencryptedSnapshotRequest struct {
 
 func (x *StreamUnencryptedSnapshotRequest) Reset() {
 	*x = StreamUnencryptedSnapshotRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4866,7 +4982,7 @@ func (x *StreamUnencryptedSnapshotRequest) String() string {
 func (*StreamUnencryptedSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamUnencryptedSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4879,7 +4995,7 @@ func (x *StreamUnencryptedSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUnencryptedSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamUnencryptedSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 type StreamUnencryptedSnapshotResponse struct {
@@ -4892,7 +5008,7 @@ type StreamUnencryptedSnapshotResponse struct {
 
 func (x *StreamUnencryptedSnapshotResponse) Reset() {
 	*x = StreamUnencryptedSnapshotResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4904,7 +5020,7 @@ func (x *StreamUnencryptedSnapshotResponse) String() string {
 func (*StreamUnencryptedSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamUnencryptedSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4917,7 +5033,7 @@ func (x *StreamUnencryptedSnapshotResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use StreamUnencryptedSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamUnencryptedSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StreamUnencryptedSnapshotResponse) GetData() []byte {
@@ -4935,7 +5051,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4947,7 +5063,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4960,7 +5076,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 type ListPluginsResponse struct {
@@ -4973,7 +5089,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4985,7 +5101,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4998,7 +5114,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -5022,7 +5138,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5034,7 +5150,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5047,7 +5163,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -5085,7 +5201,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5097,7 +5213,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5110,7 +5226,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -5155,7 +5271,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5167,7 +5283,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5180,7 +5296,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -5220,7 +5336,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5232,7 +5348,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5245,7 +5361,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -5263,7 +5379,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5275,7 +5391,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5288,7 +5404,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 type ListOperatorsResponse struct {
@@ -5303,7 +5419,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5431,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5444,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -5356,7 +5472,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5368,7 +5484,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5381,7 +5497,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -5412,7 +5528,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5424,7 +5540,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5553,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -5473,7 +5589,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5485,7 +5601,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5498,7 +5614,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -5527,7 +5643,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5539,7 +5655,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5552,7 +5668,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -5600,7 +5716,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5612,7 +5728,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5625,7 +5741,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -5727,6 +5843,11 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
 	"\x11BootstrapResponse\x12'\n" +
 	"\x0fca_certificates\x18\x01 \x03(\fR\x0ecaCertificates\x12\x1b\n" +
+	"\tnode_svid\x18\x02 \x03(\fR\bnodeSvid\"H\n" +
+	"\x0eRestoreRequest\x126\n" +
+	"\x04node\x18\x01 \x01(\v2\".reeve.cluster.v1.BootstrapRequestR\x04node\"W\n" +
+	"\x0fRestoreResponse\x12'\n" +
+	"\x0fca_certificates\x18\x01 \x03(\fR\x0ecaCertificates\x12\x1b\n" +
 	"\tnode_svid\x18\x02 \x03(\fR\bnodeSvid\"c\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\"\n" +
@@ -5773,7 +5894,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\fWatchRequest\x12 \n" +
 	"\vdifferences\x18\x01 \x01(\bR\vdifferences\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\bR\x05parts\x12\x1b\n" +
-	"\tomit_same\x18\x03 \x01(\bR\bomitSame\"\xf0\x03\n" +
+	"\tomit_same\x18\x03 \x01(\bR\bomitSame\"\xcb\x04\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
@@ -5787,7 +5908,9 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"difference\x18\t \x01(\v2%.reeve.cluster.v1.DirectoryDifferenceR\n" +
 	"difference\x12\x12\n" +
 	"\x04more\x18\n" +
-	" \x01(\bR\x04more\"\x8d\x01\n" +
+	" \x01(\bR\x04more\x12)\n" +
+	"\x10store_generation\x18\v \x01(\x04R\x0fstoreGeneration\x12.\n" +
+	"\x13store_generation_id\x18\f \x01(\fR\x11storeGenerationId\"\x8d\x01\n" +
 	"\x13DirectoryDifference\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x122\n" +
@@ -6095,10 +6218,12 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x13CA_STEP_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCA_STEP_PREPARE\x10\x01\x12\x14\n" +
 	"\x10CA_STEP_ACTIVATE\x10\x02\x12\x12\n" +
-	"\x0eCA_STEP_RETIRE\x10\x032\xdb\x01\n" +
+	"\x0eCA_STEP_RETIRE\x10\x032\xb6\x02\n" +
 	"\x10BootstrapService\x12]\n" +
 	"\tBootstrap\x12\".reeve.cluster.v1.BootstrapRequest\x1a#.reeve.cluster.v1.BootstrapResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x01\x12h\n" +
+	"\x01\x01\x12Y\n" +
+	"\aRestore\x12 .reeve.cluster.v1.RestoreRequest\x1a!.reeve.cluster.v1.RestoreResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x01\x18\x01\x12h\n" +
 	"\fReplaceOwner\x12%.reeve.cluster.v1.ReplaceOwnerRequest\x1a&.reeve.cluster.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x01\x18\x012\xda\x04\n" +
 	"\vNodeService\x12S\n" +
@@ -6215,307 +6340,312 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 107)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(CertificateKind)(0),                      // 0: reeve.cluster.v1.CertificateKind
 	(CAPhase)(0),                              // 1: reeve.cluster.v1.CAPhase
 	(CAStep)(0),                               // 2: reeve.cluster.v1.CAStep
 	(*BootstrapRequest)(nil),                  // 3: reeve.cluster.v1.BootstrapRequest
 	(*BootstrapResponse)(nil),                 // 4: reeve.cluster.v1.BootstrapResponse
-	(*ReplaceOwnerRequest)(nil),               // 5: reeve.cluster.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),              // 6: reeve.cluster.v1.ReplaceOwnerResponse
-	(*RegisterRequest)(nil),                   // 7: reeve.cluster.v1.RegisterRequest
-	(*RegisterResponse)(nil),                  // 8: reeve.cluster.v1.RegisterResponse
-	(*AwaitRequest)(nil),                      // 9: reeve.cluster.v1.AwaitRequest
-	(*AwaitResponse)(nil),                     // 10: reeve.cluster.v1.AwaitResponse
-	(*CommitRequest)(nil),                     // 11: reeve.cluster.v1.CommitRequest
-	(*CommitResponse)(nil),                    // 12: reeve.cluster.v1.CommitResponse
-	(*JoinRequest)(nil),                       // 13: reeve.cluster.v1.JoinRequest
-	(*JoinResponse)(nil),                      // 14: reeve.cluster.v1.JoinResponse
-	(*WatchRequest)(nil),                      // 15: reeve.cluster.v1.WatchRequest
-	(*WatchResponse)(nil),                     // 16: reeve.cluster.v1.WatchResponse
-	(*DirectoryDifference)(nil),               // 17: reeve.cluster.v1.DirectoryDifference
-	(*ReportStatusRequest)(nil),               // 18: reeve.cluster.v1.ReportStatusRequest
-	(*ReportStatusResponse)(nil),              // 19: reeve.cluster.v1.ReportStatusResponse
-	(*HeartbeatRequest)(nil),                  // 20: reeve.cluster.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),                 // 21: reeve.cluster.v1.HeartbeatResponse
-	(*KeepAliveRequest)(nil),                  // 22: reeve.cluster.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),                 // 23: reeve.cluster.v1.KeepAliveResponse
-	(*IssueSVIDRequest)(nil),                  // 24: reeve.cluster.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),                 // 25: reeve.cluster.v1.IssueSVIDResponse
-	(*IncarnationRefused)(nil),                // 26: reeve.cluster.v1.IncarnationRefused
-	(*NodeRemoved)(nil),                       // 27: reeve.cluster.v1.NodeRemoved
-	(*IssueRoleSVIDRequest)(nil),              // 28: reeve.cluster.v1.IssueRoleSVIDRequest
-	(*IssueRoleSVIDResponse)(nil),             // 29: reeve.cluster.v1.IssueRoleSVIDResponse
-	(*CreateTicketRequest)(nil),               // 30: reeve.cluster.v1.CreateTicketRequest
-	(*CreateTicketResponse)(nil),              // 31: reeve.cluster.v1.CreateTicketResponse
-	(*ListTicketsRequest)(nil),                // 32: reeve.cluster.v1.ListTicketsRequest
-	(*ListTicketsResponse)(nil),               // 33: reeve.cluster.v1.ListTicketsResponse
-	(*RevokeTicketRequest)(nil),               // 34: reeve.cluster.v1.RevokeTicketRequest
-	(*RevokeTicketResponse)(nil),              // 35: reeve.cluster.v1.RevokeTicketResponse
-	(*ApproveNodeRequest)(nil),                // 36: reeve.cluster.v1.ApproveNodeRequest
-	(*ApproveNodeResponse)(nil),               // 37: reeve.cluster.v1.ApproveNodeResponse
-	(*AcceptNodeRequest)(nil),                 // 38: reeve.cluster.v1.AcceptNodeRequest
-	(*AcceptNodeResponse)(nil),                // 39: reeve.cluster.v1.AcceptNodeResponse
-	(*SetLabelsRequest)(nil),                  // 40: reeve.cluster.v1.SetLabelsRequest
-	(*SetLabelsResponse)(nil),                 // 41: reeve.cluster.v1.SetLabelsResponse
-	(*DrainNodeRequest)(nil),                  // 42: reeve.cluster.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),                 // 43: reeve.cluster.v1.DrainNodeResponse
-	(*DecommissionNodeRequest)(nil),           // 44: reeve.cluster.v1.DecommissionNodeRequest
-	(*DecommissionNodeResponse)(nil),          // 45: reeve.cluster.v1.DecommissionNodeResponse
-	(*DeleteNodeRequest)(nil),                 // 46: reeve.cluster.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),                // 47: reeve.cluster.v1.DeleteNodeResponse
-	(*ListCertificatesRequest)(nil),           // 48: reeve.cluster.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),          // 49: reeve.cluster.v1.ListCertificatesResponse
-	(*Certificate)(nil),                       // 50: reeve.cluster.v1.Certificate
-	(*RotateCARequest)(nil),                   // 51: reeve.cluster.v1.RotateCARequest
-	(*RotateCAResponse)(nil),                  // 52: reeve.cluster.v1.RotateCAResponse
-	(*GetClusterInfoRequest)(nil),             // 53: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil),            // 54: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),                  // 55: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),                 // 56: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),                    // 57: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),                   // 58: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),                  // 59: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),                 // 60: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),                    // 61: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),                   // 62: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),                 // 63: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),                // 64: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),                   // 65: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),                  // 66: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),                  // 67: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),                 // 68: reeve.cluster.v1.AddPluginResponse
-	(*ApprovePluginRequest)(nil),              // 69: reeve.cluster.v1.ApprovePluginRequest
-	(*ApprovePluginResponse)(nil),             // 70: reeve.cluster.v1.ApprovePluginResponse
-	(*SetGrantsRequest)(nil),                  // 71: reeve.cluster.v1.SetGrantsRequest
-	(*SetGrantsResponse)(nil),                 // 72: reeve.cluster.v1.SetGrantsResponse
-	(*RemovePluginRequest)(nil),               // 73: reeve.cluster.v1.RemovePluginRequest
-	(*RemovePluginResponse)(nil),              // 74: reeve.cluster.v1.RemovePluginResponse
-	(*AddPluginReportRequest)(nil),            // 75: reeve.cluster.v1.AddPluginReportRequest
-	(*AddPluginReportResponse)(nil),           // 76: reeve.cluster.v1.AddPluginReportResponse
-	(*GetPluginReportRequest)(nil),            // 77: reeve.cluster.v1.GetPluginReportRequest
-	(*GetPluginReportResponse)(nil),           // 78: reeve.cluster.v1.GetPluginReportResponse
-	(*GetPolicyRequest)(nil),                  // 79: reeve.cluster.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),                 // 80: reeve.cluster.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),                  // 81: reeve.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),                 // 82: reeve.cluster.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),             // 83: reeve.cluster.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),            // 84: reeve.cluster.v1.StreamSnapshotResponse
-	(*StreamUnencryptedSnapshotRequest)(nil),  // 85: reeve.cluster.v1.StreamUnencryptedSnapshotRequest
-	(*StreamUnencryptedSnapshotResponse)(nil), // 86: reeve.cluster.v1.StreamUnencryptedSnapshotResponse
-	(*ListPluginsRequest)(nil),                // 87: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),               // 88: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),                      // 89: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),                     // 90: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),                // 91: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),               // 92: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),              // 93: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),             // 94: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),             // 95: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil),            // 96: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),                  // 97: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),                 // 98: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),                        // 99: reeve.cluster.v1.AuditEntry
-	nil,                                       // 100: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                                       // 101: reeve.cluster.v1.RegisterRequest.LabelsEntry
-	nil,                                       // 102: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	nil,                                       // 103: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	nil,                                       // 104: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	nil,                                       // 105: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                                       // 106: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                                       // 107: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),                    // 108: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),                      // 109: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),                        // 110: reeve.cluster.v1.NodeRecord
-	(NodeState)(0),                            // 111: reeve.cluster.v1.NodeState
-	(*Incarnation)(nil),                       // 112: reeve.cluster.v1.Incarnation
-	(*ClusterPolicy)(nil),                     // 113: reeve.cluster.v1.ClusterPolicy
-	(*v1.Directory)(nil),                      // 114: reeve.host.v1.Directory
-	(*Operator)(nil),                          // 115: reeve.cluster.v1.Operator
-	(*v1.DirectoryNode)(nil),                  // 116: reeve.host.v1.DirectoryNode
-	(*NodeStatus)(nil),                        // 117: reeve.cluster.v1.NodeStatus
-	(*Ticket)(nil),                            // 118: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),                        // 119: reeve.cluster.v1.TicketText
-	(*Node)(nil),                              // 120: reeve.cluster.v1.Node
-	(*timestamppb.Timestamp)(nil),             // 121: google.protobuf.Timestamp
-	(*v11.Manifest)(nil),                      // 122: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),                        // 123: reeve.cluster.v1.RoleGrants
-	(OperatorRole)(0),                         // 124: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                               // 125: reeve.cluster.v1.Caller
+	(*RestoreRequest)(nil),                    // 5: reeve.cluster.v1.RestoreRequest
+	(*RestoreResponse)(nil),                   // 6: reeve.cluster.v1.RestoreResponse
+	(*ReplaceOwnerRequest)(nil),               // 7: reeve.cluster.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),              // 8: reeve.cluster.v1.ReplaceOwnerResponse
+	(*RegisterRequest)(nil),                   // 9: reeve.cluster.v1.RegisterRequest
+	(*RegisterResponse)(nil),                  // 10: reeve.cluster.v1.RegisterResponse
+	(*AwaitRequest)(nil),                      // 11: reeve.cluster.v1.AwaitRequest
+	(*AwaitResponse)(nil),                     // 12: reeve.cluster.v1.AwaitResponse
+	(*CommitRequest)(nil),                     // 13: reeve.cluster.v1.CommitRequest
+	(*CommitResponse)(nil),                    // 14: reeve.cluster.v1.CommitResponse
+	(*JoinRequest)(nil),                       // 15: reeve.cluster.v1.JoinRequest
+	(*JoinResponse)(nil),                      // 16: reeve.cluster.v1.JoinResponse
+	(*WatchRequest)(nil),                      // 17: reeve.cluster.v1.WatchRequest
+	(*WatchResponse)(nil),                     // 18: reeve.cluster.v1.WatchResponse
+	(*DirectoryDifference)(nil),               // 19: reeve.cluster.v1.DirectoryDifference
+	(*ReportStatusRequest)(nil),               // 20: reeve.cluster.v1.ReportStatusRequest
+	(*ReportStatusResponse)(nil),              // 21: reeve.cluster.v1.ReportStatusResponse
+	(*HeartbeatRequest)(nil),                  // 22: reeve.cluster.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),                 // 23: reeve.cluster.v1.HeartbeatResponse
+	(*KeepAliveRequest)(nil),                  // 24: reeve.cluster.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),                 // 25: reeve.cluster.v1.KeepAliveResponse
+	(*IssueSVIDRequest)(nil),                  // 26: reeve.cluster.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),                 // 27: reeve.cluster.v1.IssueSVIDResponse
+	(*IncarnationRefused)(nil),                // 28: reeve.cluster.v1.IncarnationRefused
+	(*NodeRemoved)(nil),                       // 29: reeve.cluster.v1.NodeRemoved
+	(*IssueRoleSVIDRequest)(nil),              // 30: reeve.cluster.v1.IssueRoleSVIDRequest
+	(*IssueRoleSVIDResponse)(nil),             // 31: reeve.cluster.v1.IssueRoleSVIDResponse
+	(*CreateTicketRequest)(nil),               // 32: reeve.cluster.v1.CreateTicketRequest
+	(*CreateTicketResponse)(nil),              // 33: reeve.cluster.v1.CreateTicketResponse
+	(*ListTicketsRequest)(nil),                // 34: reeve.cluster.v1.ListTicketsRequest
+	(*ListTicketsResponse)(nil),               // 35: reeve.cluster.v1.ListTicketsResponse
+	(*RevokeTicketRequest)(nil),               // 36: reeve.cluster.v1.RevokeTicketRequest
+	(*RevokeTicketResponse)(nil),              // 37: reeve.cluster.v1.RevokeTicketResponse
+	(*ApproveNodeRequest)(nil),                // 38: reeve.cluster.v1.ApproveNodeRequest
+	(*ApproveNodeResponse)(nil),               // 39: reeve.cluster.v1.ApproveNodeResponse
+	(*AcceptNodeRequest)(nil),                 // 40: reeve.cluster.v1.AcceptNodeRequest
+	(*AcceptNodeResponse)(nil),                // 41: reeve.cluster.v1.AcceptNodeResponse
+	(*SetLabelsRequest)(nil),                  // 42: reeve.cluster.v1.SetLabelsRequest
+	(*SetLabelsResponse)(nil),                 // 43: reeve.cluster.v1.SetLabelsResponse
+	(*DrainNodeRequest)(nil),                  // 44: reeve.cluster.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),                 // 45: reeve.cluster.v1.DrainNodeResponse
+	(*DecommissionNodeRequest)(nil),           // 46: reeve.cluster.v1.DecommissionNodeRequest
+	(*DecommissionNodeResponse)(nil),          // 47: reeve.cluster.v1.DecommissionNodeResponse
+	(*DeleteNodeRequest)(nil),                 // 48: reeve.cluster.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),                // 49: reeve.cluster.v1.DeleteNodeResponse
+	(*ListCertificatesRequest)(nil),           // 50: reeve.cluster.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),          // 51: reeve.cluster.v1.ListCertificatesResponse
+	(*Certificate)(nil),                       // 52: reeve.cluster.v1.Certificate
+	(*RotateCARequest)(nil),                   // 53: reeve.cluster.v1.RotateCARequest
+	(*RotateCAResponse)(nil),                  // 54: reeve.cluster.v1.RotateCAResponse
+	(*GetClusterInfoRequest)(nil),             // 55: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil),            // 56: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),                  // 57: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),                 // 58: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),                    // 59: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),                   // 60: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),                  // 61: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),                 // 62: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),                    // 63: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),                   // 64: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),                 // 65: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),                // 66: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),                   // 67: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),                  // 68: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),                  // 69: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),                 // 70: reeve.cluster.v1.AddPluginResponse
+	(*ApprovePluginRequest)(nil),              // 71: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),             // 72: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),                  // 73: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),                 // 74: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),               // 75: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),              // 76: reeve.cluster.v1.RemovePluginResponse
+	(*AddPluginReportRequest)(nil),            // 77: reeve.cluster.v1.AddPluginReportRequest
+	(*AddPluginReportResponse)(nil),           // 78: reeve.cluster.v1.AddPluginReportResponse
+	(*GetPluginReportRequest)(nil),            // 79: reeve.cluster.v1.GetPluginReportRequest
+	(*GetPluginReportResponse)(nil),           // 80: reeve.cluster.v1.GetPluginReportResponse
+	(*GetPolicyRequest)(nil),                  // 81: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),                 // 82: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),                  // 83: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),                 // 84: reeve.cluster.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),             // 85: reeve.cluster.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),            // 86: reeve.cluster.v1.StreamSnapshotResponse
+	(*StreamUnencryptedSnapshotRequest)(nil),  // 87: reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	(*StreamUnencryptedSnapshotResponse)(nil), // 88: reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	(*ListPluginsRequest)(nil),                // 89: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),               // 90: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),                      // 91: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),                     // 92: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),                // 93: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),               // 94: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),              // 95: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),             // 96: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),             // 97: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),            // 98: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),                  // 99: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),                 // 100: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),                        // 101: reeve.cluster.v1.AuditEntry
+	nil,                                       // 102: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                                       // 103: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                                       // 104: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                                       // 105: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                                       // 106: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                                       // 107: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                                       // 108: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                                       // 109: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),                    // 110: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),                      // 111: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),                        // 112: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                            // 113: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),                       // 114: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),                     // 115: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),                      // 116: reeve.host.v1.Directory
+	(*Operator)(nil),                          // 117: reeve.cluster.v1.Operator
+	(*v1.DirectoryNode)(nil),                  // 118: reeve.host.v1.DirectoryNode
+	(*NodeStatus)(nil),                        // 119: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                            // 120: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),                        // 121: reeve.cluster.v1.TicketText
+	(*Node)(nil),                              // 122: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),             // 123: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),                      // 124: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),                        // 125: reeve.cluster.v1.RoleGrants
+	(OperatorRole)(0),                         // 126: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                               // 127: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	100, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	108, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	109, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	101, // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
-	108, // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	110, // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	111, // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
-	112, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	110, // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	109, // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	113, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	112, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	110, // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	109, // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	114, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	115, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	113, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	17,  // 17: reeve.cluster.v1.WatchResponse.difference:type_name -> reeve.cluster.v1.DirectoryDifference
-	116, // 18: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
-	117, // 19: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	102, // 20: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	118, // 21: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	119, // 22: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
-	118, // 23: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	118, // 24: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	108, // 25: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	103, // 26: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	110, // 27: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	120, // 28: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	104, // 29: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	110, // 30: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	110, // 31: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	110, // 32: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	110, // 33: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	50,  // 34: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
-	1,   // 35: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	0,   // 36: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
-	121, // 37: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
-	121, // 38: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	2,   // 39: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
-	1,   // 40: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	120, // 41: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	120, // 42: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	120, // 43: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	110, // 44: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	110, // 45: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	108, // 46: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	110, // 47: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	122, // 48: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	105, // 49: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	123, // 50: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	109, // 51: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	106, // 52: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	123, // 53: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	109, // 54: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	123, // 55: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	109, // 56: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	109, // 57: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	109, // 58: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	113, // 59: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	113, // 60: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	113, // 61: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	109, // 62: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	121, // 63: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	124, // 64: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	124, // 65: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	115, // 66: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	115, // 67: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	115, // 68: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	118, // 69: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	99,  // 70: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	121, // 71: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	125, // 72: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	107, // 73: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
-	3,   // 74: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	5,   // 75: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
-	15,  // 76: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	18,  // 77: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	20,  // 78: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	22,  // 79: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
-	24,  // 80: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	28,  // 81: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
-	7,   // 82: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
-	9,   // 83: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
-	11,  // 84: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
-	13,  // 85: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
-	30,  // 86: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
-	32,  // 87: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
-	34,  // 88: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
-	36,  // 89: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
-	38,  // 90: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
-	40,  // 91: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
-	42,  // 92: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
-	44,  // 93: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
-	46,  // 94: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
-	48,  // 95: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
-	51,  // 96: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
-	53,  // 97: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	55,  // 98: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	57,  // 99: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	59,  // 100: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	61,  // 101: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	63,  // 102: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	65,  // 103: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	67,  // 104: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	69,  // 105: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	71,  // 106: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	73,  // 107: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	75,  // 108: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
-	77,  // 109: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
-	79,  // 110: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	81,  // 111: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	87,  // 112: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	89,  // 113: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	91,  // 114: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	93,  // 115: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	95,  // 116: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	83,  // 117: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
-	85,  // 118: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
-	97,  // 119: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	4,   // 120: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	6,   // 121: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	16,  // 122: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	19,  // 123: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	21,  // 124: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	23,  // 125: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
-	25,  // 126: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	29,  // 127: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
-	8,   // 128: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
-	10,  // 129: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
-	12,  // 130: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
-	14,  // 131: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	31,  // 132: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	33,  // 133: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	35,  // 134: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	37,  // 135: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	39,  // 136: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	41,  // 137: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	43,  // 138: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	45,  // 139: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	47,  // 140: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	49,  // 141: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	52,  // 142: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	54,  // 143: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	56,  // 144: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	58,  // 145: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	60,  // 146: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	62,  // 147: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	64,  // 148: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	66,  // 149: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	68,  // 150: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	70,  // 151: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	72,  // 152: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	74,  // 153: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	76,  // 154: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
-	78,  // 155: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
-	80,  // 156: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	82,  // 157: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	88,  // 158: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	90,  // 159: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	92,  // 160: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	94,  // 161: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	96,  // 162: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	84,  // 163: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
-	86,  // 164: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
-	98,  // 165: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	120, // [120:166] is the sub-list for method output_type
-	74,  // [74:120] is the sub-list for method input_type
-	74,  // [74:74] is the sub-list for extension type_name
-	74,  // [74:74] is the sub-list for extension extendee
-	0,   // [0:74] is the sub-list for field type_name
+	102, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	110, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	111, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	3,   // 3: reeve.cluster.v1.RestoreRequest.node:type_name -> reeve.cluster.v1.BootstrapRequest
+	103, // 4: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	110, // 5: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	112, // 6: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	113, // 7: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	114, // 8: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	112, // 9: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	111, // 10: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	115, // 11: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	114, // 12: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	112, // 13: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	111, // 14: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	116, // 15: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	117, // 16: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	115, // 17: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	19,  // 18: reeve.cluster.v1.WatchResponse.difference:type_name -> reeve.cluster.v1.DirectoryDifference
+	118, // 19: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
+	119, // 20: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	104, // 21: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	120, // 22: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	121, // 23: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	120, // 24: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	120, // 25: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	110, // 26: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	105, // 27: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	112, // 28: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	122, // 29: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	106, // 30: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	112, // 31: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	112, // 32: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	112, // 33: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	112, // 34: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	52,  // 35: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
+	1,   // 36: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
+	0,   // 37: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
+	123, // 38: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	123, // 39: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	2,   // 40: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
+	1,   // 41: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
+	122, // 42: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	122, // 43: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	122, // 44: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	112, // 45: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	112, // 46: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	110, // 47: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	112, // 48: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	124, // 49: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	107, // 50: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	125, // 51: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	111, // 52: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	108, // 53: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	125, // 54: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	111, // 55: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	125, // 56: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	111, // 57: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	111, // 58: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	111, // 59: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	115, // 60: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	115, // 61: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	115, // 62: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	111, // 63: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	123, // 64: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	126, // 65: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	126, // 66: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	117, // 67: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	117, // 68: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	117, // 69: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	120, // 70: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	101, // 71: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	123, // 72: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	127, // 73: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	109, // 74: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	3,   // 75: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	5,   // 76: reeve.cluster.v1.BootstrapService.Restore:input_type -> reeve.cluster.v1.RestoreRequest
+	7,   // 77: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	17,  // 78: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	20,  // 79: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	22,  // 80: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	24,  // 81: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
+	26,  // 82: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	30,  // 83: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	9,   // 84: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
+	11,  // 85: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
+	13,  // 86: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
+	15,  // 87: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
+	32,  // 88: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	34,  // 89: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	36,  // 90: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	38,  // 91: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	40,  // 92: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	42,  // 93: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	44,  // 94: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	46,  // 95: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	48,  // 96: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	50,  // 97: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	53,  // 98: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	55,  // 99: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	57,  // 100: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	59,  // 101: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	61,  // 102: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	63,  // 103: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	65,  // 104: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	67,  // 105: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	69,  // 106: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	71,  // 107: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	73,  // 108: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	75,  // 109: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	77,  // 110: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
+	79,  // 111: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
+	81,  // 112: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	83,  // 113: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	89,  // 114: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	91,  // 115: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	93,  // 116: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	95,  // 117: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	97,  // 118: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	85,  // 119: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
+	87,  // 120: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	99,  // 121: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 122: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 123: reeve.cluster.v1.BootstrapService.Restore:output_type -> reeve.cluster.v1.RestoreResponse
+	8,   // 124: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	18,  // 125: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	21,  // 126: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	23,  // 127: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	25,  // 128: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
+	27,  // 129: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	31,  // 130: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	10,  // 131: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	12,  // 132: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	14,  // 133: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	16,  // 134: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	33,  // 135: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	35,  // 136: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	37,  // 137: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	39,  // 138: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	41,  // 139: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	43,  // 140: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	45,  // 141: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	47,  // 142: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	49,  // 143: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	51,  // 144: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	54,  // 145: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	56,  // 146: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	58,  // 147: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	60,  // 148: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	62,  // 149: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	64,  // 150: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	66,  // 151: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	68,  // 152: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	70,  // 153: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	72,  // 154: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	74,  // 155: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	76,  // 156: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	78,  // 157: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
+	80,  // 158: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
+	82,  // 159: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	84,  // 160: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	90,  // 161: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	92,  // 162: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	94,  // 163: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	96,  // 164: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	98,  // 165: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	86,  // 166: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
+	88,  // 167: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	100, // 168: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	122, // [122:169] is the sub-list for method output_type
+	75,  // [75:122] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }
@@ -6531,7 +6661,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   105,
+			NumMessages:   107,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

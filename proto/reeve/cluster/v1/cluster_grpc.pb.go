@@ -26,6 +26,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	BootstrapService_Bootstrap_FullMethodName    = "/reeve.cluster.v1.BootstrapService/Bootstrap"
+	BootstrapService_Restore_FullMethodName      = "/reeve.cluster.v1.BootstrapService/Restore"
 	BootstrapService_ReplaceOwner_FullMethodName = "/reeve.cluster.v1.BootstrapService/ReplaceOwner"
 )
 
@@ -38,6 +39,9 @@ type BootstrapServiceClient interface {
 	// Bootstrap writes the first state of a cluster in one create-only transaction. Called again with the same cluster ID, node key and
 	// owner key it returns what is stored; with others it is refused with AlreadyExists.
 	Bootstrap(ctx context.Context, in *BootstrapRequest, opts ...grpc.CallOption) (*BootstrapResponse, error)
+	// Restore takes the first node of a restored store into the cluster that the store holds, in one transaction: its record, which is Up, and the built-in plugins of its machine. Called
+	// again with the same node key it answers the same. FailedPrecondition if the store holds no cluster or another one, or if the owner key is another.
+	Restore(ctx context.Context, in *RestoreRequest, opts ...grpc.CallOption) (*RestoreResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost. It proves nothing but that the caller is the core of a node on which a
 	// curator runs, which only root of that node can make say it. What the old key signed is refused from the next call on.
 	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
@@ -55,6 +59,16 @@ func (c *bootstrapServiceClient) Bootstrap(ctx context.Context, in *BootstrapReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(BootstrapResponse)
 	err := c.cc.Invoke(ctx, BootstrapService_Bootstrap_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *bootstrapServiceClient) Restore(ctx context.Context, in *RestoreRequest, opts ...grpc.CallOption) (*RestoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestoreResponse)
+	err := c.cc.Invoke(ctx, BootstrapService_Restore_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +94,9 @@ type BootstrapServiceServer interface {
 	// Bootstrap writes the first state of a cluster in one create-only transaction. Called again with the same cluster ID, node key and
 	// owner key it returns what is stored; with others it is refused with AlreadyExists.
 	Bootstrap(context.Context, *BootstrapRequest) (*BootstrapResponse, error)
+	// Restore takes the first node of a restored store into the cluster that the store holds, in one transaction: its record, which is Up, and the built-in plugins of its machine. Called
+	// again with the same node key it answers the same. FailedPrecondition if the store holds no cluster or another one, or if the owner key is another.
+	Restore(context.Context, *RestoreRequest) (*RestoreResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost. It proves nothing but that the caller is the core of a node on which a
 	// curator runs, which only root of that node can make say it. What the old key signed is refused from the next call on.
 	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
@@ -95,6 +112,9 @@ type UnimplementedBootstrapServiceServer struct{}
 
 func (UnimplementedBootstrapServiceServer) Bootstrap(context.Context, *BootstrapRequest) (*BootstrapResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Bootstrap not implemented")
+}
+func (UnimplementedBootstrapServiceServer) Restore(context.Context, *RestoreRequest) (*RestoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Restore not implemented")
 }
 func (UnimplementedBootstrapServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
@@ -138,6 +158,24 @@ func _BootstrapService_Bootstrap_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _BootstrapService_Restore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BootstrapServiceServer).Restore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BootstrapService_Restore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BootstrapServiceServer).Restore(ctx, req.(*RestoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _BootstrapService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceOwnerRequest)
 	if err := dec(in); err != nil {
@@ -166,6 +204,10 @@ var BootstrapService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Bootstrap",
 			Handler:    _BootstrapService_Bootstrap_Handler,
+		},
+		{
+			MethodName: "Restore",
+			Handler:    _BootstrapService_Restore_Handler,
 		},
 		{
 			MethodName: "ReplaceOwner",

@@ -835,6 +835,7 @@ type FormRequest struct {
 	//	*FormRequest_New
 	//	*FormRequest_Existing
 	//	*FormRequest_Join
+	//	*FormRequest_Restored
 	How           isFormRequest_How `protobuf_oneof:"how"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -925,6 +926,15 @@ func (x *FormRequest) GetJoin() *FormJoin {
 	return nil
 }
 
+func (x *FormRequest) GetRestored() *FormRestored {
+	if x != nil {
+		if x, ok := x.How.(*FormRequest_Restored); ok {
+			return x.Restored
+		}
+	}
+	return nil
+}
+
 type isFormRequest_How interface {
 	isFormRequest_How()
 }
@@ -941,11 +951,175 @@ type FormRequest_Join struct {
 	Join *FormJoin `protobuf:"bytes,6,opt,name=join,proto3,oneof"`
 }
 
+type FormRequest_Restored struct {
+	Restored *FormRestored `protobuf:"bytes,7,opt,name=restored,proto3,oneof"`
+}
+
 func (*FormRequest_New) isFormRequest_How() {}
 
 func (*FormRequest_Existing) isFormRequest_How() {}
 
 func (*FormRequest_Join) isFormRequest_How() {}
+
+func (*FormRequest_Restored) isFormRequest_How() {}
+
+// FormRestored makes a new store of one member of the snapshot that ReceiveSnapshot took, or goes on with one that an earlier FormRestored of the same cluster began. Members of the
+// former store have no place in it.
+type FormRestored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FormRestored) Reset() {
+	*x = FormRestored{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FormRestored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FormRestored) ProtoMessage() {}
+
+func (x *FormRestored) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FormRestored.ProtoReflect.Descriptor instead.
+func (*FormRestored) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+}
+
+type ReceiveSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*ReceiveSnapshotRequest_Manifest
+	//	*ReceiveSnapshotRequest_Data
+	Part          isReceiveSnapshotRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReceiveSnapshotRequest) Reset() {
+	*x = ReceiveSnapshotRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReceiveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReceiveSnapshotRequest) ProtoMessage() {}
+
+func (x *ReceiveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReceiveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*ReceiveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReceiveSnapshotRequest) GetPart() isReceiveSnapshotRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ReceiveSnapshotRequest) GetManifest() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*ReceiveSnapshotRequest_Manifest); ok {
+			return x.Manifest
+		}
+	}
+	return nil
+}
+
+func (x *ReceiveSnapshotRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*ReceiveSnapshotRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isReceiveSnapshotRequest_Part interface {
+	isReceiveSnapshotRequest_Part()
+}
+
+type ReceiveSnapshotRequest_Manifest struct {
+	// The line of the manifest, as the package proto/snapshot writes it.
+	Manifest []byte `protobuf:"bytes,1,opt,name=manifest,proto3,oneof"`
+}
+
+type ReceiveSnapshotRequest_Data struct {
+	// The next bytes of the database, and then of its SHA-256.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*ReceiveSnapshotRequest_Manifest) isReceiveSnapshotRequest_Part() {}
+
+func (*ReceiveSnapshotRequest_Data) isReceiveSnapshotRequest_Part() {}
+
+type ReceiveSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReceiveSnapshotResponse) Reset() {
+	*x = ReceiveSnapshotResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReceiveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReceiveSnapshotResponse) ProtoMessage() {}
+
+func (x *ReceiveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReceiveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*ReceiveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
+}
 
 // FormJoin has the local member join the store that the cluster has. It asks the members that the directory names, and goes on with a join that was begun. The call
 // returns when the member is in the store, a learner still. While it cannot, it answers Unavailable with what it waits for. If the store has a member of this node
@@ -958,7 +1132,7 @@ type FormJoin struct {
 
 func (x *FormJoin) Reset() {
 	*x = FormJoin{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1144,7 @@ func (x *FormJoin) String() string {
 func (*FormJoin) ProtoMessage() {}
 
 func (x *FormJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1157,7 @@ func (x *FormJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormJoin.ProtoReflect.Descriptor instead.
 func (*FormJoin) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
 }
 
 // FormNew makes a new store of one member, or goes on with one that an earlier FormNew of the same cluster began.
@@ -995,7 +1169,7 @@ type FormNew struct {
 
 func (x *FormNew) Reset() {
 	*x = FormNew{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1181,7 @@ func (x *FormNew) String() string {
 func (*FormNew) ProtoMessage() {}
 
 func (x *FormNew) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1194,7 @@ func (x *FormNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormNew.ProtoReflect.Descriptor instead.
 func (*FormNew) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
 }
 
 // FormExisting opens the member whose data is on disk. A missing or foreign one is a FormProblem.
@@ -1032,7 +1206,7 @@ type FormExisting struct {
 
 func (x *FormExisting) Reset() {
 	*x = FormExisting{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1218,7 @@ func (x *FormExisting) String() string {
 func (*FormExisting) ProtoMessage() {}
 
 func (x *FormExisting) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1231,7 @@ func (x *FormExisting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormExisting.ProtoReflect.Descriptor instead.
 func (*FormExisting) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
 }
 
 type FormResponse struct {
@@ -1069,7 +1243,7 @@ type FormResponse struct {
 
 func (x *FormResponse) Reset() {
 	*x = FormResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1255,7 @@ func (x *FormResponse) String() string {
 func (*FormResponse) ProtoMessage() {}
 
 func (x *FormResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1268,7 @@ func (x *FormResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormResponse.ProtoReflect.Descriptor instead.
 func (*FormResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FormResponse) GetMemberId() string {
@@ -1115,7 +1289,7 @@ type FormProblem struct {
 
 func (x *FormProblem) Reset() {
 	*x = FormProblem{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1301,7 @@ func (x *FormProblem) String() string {
 func (*FormProblem) ProtoMessage() {}
 
 func (x *FormProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1314,7 @@ func (x *FormProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormProblem.ProtoReflect.Descriptor instead.
 func (*FormProblem) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FormProblem) GetKind() FormProblemKind {
@@ -1171,7 +1345,7 @@ type SetAccessRequest struct {
 
 func (x *SetAccessRequest) Reset() {
 	*x = SetAccessRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1357,7 @@ func (x *SetAccessRequest) String() string {
 func (*SetAccessRequest) ProtoMessage() {}
 
 func (x *SetAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1370,7 @@ func (x *SetAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccessRequest.ProtoReflect.Descriptor instead.
 func (*SetAccessRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetAccessRequest) GetCoreStart() int64 {
@@ -1242,7 +1416,7 @@ type AccessInstance struct {
 
 func (x *AccessInstance) Reset() {
 	*x = AccessInstance{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1428,7 @@ func (x *AccessInstance) String() string {
 func (*AccessInstance) ProtoMessage() {}
 
 func (x *AccessInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1441,7 @@ func (x *AccessInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessInstance.ProtoReflect.Descriptor instead.
 func (*AccessInstance) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AccessInstance) GetInstanceId() string {
@@ -1327,7 +1501,7 @@ type SetAccessResponse struct {
 
 func (x *SetAccessResponse) Reset() {
 	*x = SetAccessResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1513,7 @@ func (x *SetAccessResponse) String() string {
 func (*SetAccessResponse) ProtoMessage() {}
 
 func (x *SetAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1526,7 @@ func (x *SetAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccessResponse.ProtoReflect.Descriptor instead.
 func (*SetAccessResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{18}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
 }
 
 type WatchStoreRequest struct {
@@ -1363,7 +1537,7 @@ type WatchStoreRequest struct {
 
 func (x *WatchStoreRequest) Reset() {
 	*x = WatchStoreRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1549,7 @@ func (x *WatchStoreRequest) String() string {
 func (*WatchStoreRequest) ProtoMessage() {}
 
 func (x *WatchStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1562,7 @@ func (x *WatchStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStoreRequest.ProtoReflect.Descriptor instead.
 func (*WatchStoreRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
 }
 
 type WatchStoreResponse struct {
@@ -1400,7 +1574,7 @@ type WatchStoreResponse struct {
 
 func (x *WatchStoreResponse) Reset() {
 	*x = WatchStoreResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1586,7 @@ func (x *WatchStoreResponse) String() string {
 func (*WatchStoreResponse) ProtoMessage() {}
 
 func (x *WatchStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1599,7 @@ func (x *WatchStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStoreResponse.ProtoReflect.Descriptor instead.
 func (*WatchStoreResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchStoreResponse) GetStatus() *StoreStatus {
@@ -1472,7 +1646,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1658,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1671,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreStatus) GetFormed() bool {
@@ -1644,7 +1818,7 @@ type UserUsage struct {
 
 func (x *UserUsage) Reset() {
 	*x = UserUsage{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1830,7 @@ func (x *UserUsage) String() string {
 func (*UserUsage) ProtoMessage() {}
 
 func (x *UserUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1843,7 @@ func (x *UserUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserUsage.ProtoReflect.Descriptor instead.
 func (*UserUsage) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UserUsage) GetConsensusUser() string {
@@ -1722,7 +1896,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1908,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1921,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{26}
 }
 
 type RecoverResponse struct {
@@ -1761,7 +1935,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1947,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[24]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1960,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{24}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RecoverResponse) GetSizeBefore() int64 {
@@ -1818,7 +1992,7 @@ type StoreMember struct {
 
 func (x *StoreMember) Reset() {
 	*x = StoreMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +2004,7 @@ func (x *StoreMember) String() string {
 func (*StoreMember) ProtoMessage() {}
 
 func (x *StoreMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[25]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +2017,7 @@ func (x *StoreMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMember.ProtoReflect.Descriptor instead.
 func (*StoreMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{25}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoreMember) GetId() string {
@@ -1892,7 +2066,7 @@ type AccessStatus struct {
 
 func (x *AccessStatus) Reset() {
 	*x = AccessStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2078,7 @@ func (x *AccessStatus) String() string {
 func (*AccessStatus) ProtoMessage() {}
 
 func (x *AccessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[26]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2091,7 @@ func (x *AccessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStatus.ProtoReflect.Descriptor instead.
 func (*AccessStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{26}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AccessStatus) GetInstanceId() string {
@@ -1959,7 +2133,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[27]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2145,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[27]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2158,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{27}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DesiredState) GetUsers() []*DesiredUser {
@@ -2031,7 +2205,7 @@ type StoreState struct {
 
 func (x *StoreState) Reset() {
 	*x = StoreState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[28]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2217,7 @@ func (x *StoreState) String() string {
 func (*StoreState) ProtoMessage() {}
 
 func (x *StoreState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[28]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2230,7 @@ func (x *StoreState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreState.ProtoReflect.Descriptor instead.
 func (*StoreState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{28}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StoreState) GetDesiredRevision() int64 {
@@ -2103,7 +2277,7 @@ type StoreGeneration struct {
 
 func (x *StoreGeneration) Reset() {
 	*x = StoreGeneration{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[29]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2289,7 @@ func (x *StoreGeneration) String() string {
 func (*StoreGeneration) ProtoMessage() {}
 
 func (x *StoreGeneration) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[29]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2302,7 @@ func (x *StoreGeneration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreGeneration.ProtoReflect.Descriptor instead.
 func (*StoreGeneration) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{29}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StoreGeneration) GetNumber() uint64 {
@@ -2201,7 +2375,7 @@ type StoreStateMember struct {
 
 func (x *StoreStateMember) Reset() {
 	*x = StoreStateMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[30]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2387,7 @@ func (x *StoreStateMember) String() string {
 func (*StoreStateMember) ProtoMessage() {}
 
 func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[30]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2400,7 @@ func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStateMember.ProtoReflect.Descriptor instead.
 func (*StoreStateMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{30}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StoreStateMember) GetNodeId() string {
@@ -2297,7 +2471,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[31]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2483,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[31]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2496,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{31}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *JoinRequest) GetPeerAddress() string {
@@ -2386,7 +2560,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[32]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2572,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[32]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2585,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{32}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *JoinResponse) GetMemberId() string {
@@ -2476,7 +2650,7 @@ type StorePeer struct {
 
 func (x *StorePeer) Reset() {
 	*x = StorePeer{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[33]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2662,7 @@ func (x *StorePeer) String() string {
 func (*StorePeer) ProtoMessage() {}
 
 func (x *StorePeer) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[33]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2675,7 @@ func (x *StorePeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePeer.ProtoReflect.Descriptor instead.
 func (*StorePeer) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{33}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StorePeer) GetMemberId() string {
@@ -2542,7 +2716,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[34]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2728,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[34]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2741,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{34}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TakeSnapshotRequest) GetRecipient() string {
@@ -2590,7 +2764,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[35]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2776,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[35]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2789,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{35}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TakeSnapshotResponse) GetPart() isTakeSnapshotResponse_Part {
@@ -2675,7 +2849,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2861,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2874,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{36}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -2779,7 +2953,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\vrecovery_id\x18\x01 \x01(\tR\n" +
 	"recoveryId\"P\n" +
 	"\x15RecoverQuorumResponse\x127\n" +
-	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"\x94\x02\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"\xd4\x02\n" +
 	"\vFormRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -2787,8 +2961,15 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\fcluster_user\x18\x03 \x01(\tR\vclusterUser\x12/\n" +
 	"\x03new\x18\x04 \x01(\v2\x1b.reeve.consensus.v1.FormNewH\x00R\x03new\x12>\n" +
 	"\bexisting\x18\x05 \x01(\v2 .reeve.consensus.v1.FormExistingH\x00R\bexisting\x122\n" +
-	"\x04join\x18\x06 \x01(\v2\x1c.reeve.consensus.v1.FormJoinH\x00R\x04joinB\x05\n" +
-	"\x03how\"\n" +
+	"\x04join\x18\x06 \x01(\v2\x1c.reeve.consensus.v1.FormJoinH\x00R\x04join\x12>\n" +
+	"\brestored\x18\a \x01(\v2 .reeve.consensus.v1.FormRestoredH\x00R\brestoredB\x05\n" +
+	"\x03how\"\x0e\n" +
+	"\fFormRestored\"T\n" +
+	"\x16ReceiveSnapshotRequest\x12\x1c\n" +
+	"\bmanifest\x18\x01 \x01(\fH\x00R\bmanifest\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +
+	"\x04part\"\x19\n" +
+	"\x17ReceiveSnapshotResponse\"\n" +
 	"\n" +
 	"\bFormJoin\"\t\n" +
 	"\aFormNew\"\x0e\n" +
@@ -2947,13 +3128,14 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x13StoreGenerationKind\x12%\n" +
 	"!STORE_GENERATION_KIND_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eSTORE_GENERATION_KIND_RESTORED\x10\x01\x12#\n" +
-	"\x1fSTORE_GENERATION_KIND_RECOVERED\x10\x022\x82\x06\n" +
+	"\x1fSTORE_GENERATION_KIND_RECOVERED\x10\x022\xf0\x06\n" +
 	"\x10ConsensusService\x12I\n" +
 	"\x04Form\x12\x1f.reeve.consensus.v1.FormRequest\x1a .reeve.consensus.v1.FormResponse\x12X\n" +
 	"\tSetAccess\x12$.reeve.consensus.v1.SetAccessRequest\x1a%.reeve.consensus.v1.SetAccessResponse\x12]\n" +
 	"\n" +
 	"WatchStore\x12%.reeve.consensus.v1.WatchStoreRequest\x1a&.reeve.consensus.v1.WatchStoreResponse0\x01\x12R\n" +
-	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponse\x12X\n" +
+	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponse\x12l\n" +
+	"\x0fReceiveSnapshot\x12*.reeve.consensus.v1.ReceiveSnapshotRequest\x1a+.reeve.consensus.v1.ReceiveSnapshotResponse(\x01\x12X\n" +
 	"\tGetMember\x12$.reeve.consensus.v1.GetMemberRequest\x1a%.reeve.consensus.v1.GetMemberResponse\x12j\n" +
 	"\x0fPromiseRecovery\x12*.reeve.consensus.v1.PromiseRecoveryRequest\x1a+.reeve.consensus.v1.PromiseRecoveryResponse\x12j\n" +
 	"\x0fAbandonRecovery\x12*.reeve.consensus.v1.AbandonRecoveryRequest\x1a+.reeve.consensus.v1.AbandonRecoveryResponse\x12d\n" +
@@ -2976,7 +3158,7 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(QuorumRecoveryPhase)(0),        // 0: reeve.consensus.v1.QuorumRecoveryPhase
 	(FormProblemKind)(0),            // 1: reeve.consensus.v1.FormProblemKind
@@ -2993,79 +3175,85 @@ var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(*RecoverQuorumRequest)(nil),    // 12: reeve.consensus.v1.RecoverQuorumRequest
 	(*RecoverQuorumResponse)(nil),   // 13: reeve.consensus.v1.RecoverQuorumResponse
 	(*FormRequest)(nil),             // 14: reeve.consensus.v1.FormRequest
-	(*FormJoin)(nil),                // 15: reeve.consensus.v1.FormJoin
-	(*FormNew)(nil),                 // 16: reeve.consensus.v1.FormNew
-	(*FormExisting)(nil),            // 17: reeve.consensus.v1.FormExisting
-	(*FormResponse)(nil),            // 18: reeve.consensus.v1.FormResponse
-	(*FormProblem)(nil),             // 19: reeve.consensus.v1.FormProblem
-	(*SetAccessRequest)(nil),        // 20: reeve.consensus.v1.SetAccessRequest
-	(*AccessInstance)(nil),          // 21: reeve.consensus.v1.AccessInstance
-	(*SetAccessResponse)(nil),       // 22: reeve.consensus.v1.SetAccessResponse
-	(*WatchStoreRequest)(nil),       // 23: reeve.consensus.v1.WatchStoreRequest
-	(*WatchStoreResponse)(nil),      // 24: reeve.consensus.v1.WatchStoreResponse
-	(*StoreStatus)(nil),             // 25: reeve.consensus.v1.StoreStatus
-	(*UserUsage)(nil),               // 26: reeve.consensus.v1.UserUsage
-	(*RecoverRequest)(nil),          // 27: reeve.consensus.v1.RecoverRequest
-	(*RecoverResponse)(nil),         // 28: reeve.consensus.v1.RecoverResponse
-	(*StoreMember)(nil),             // 29: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),            // 30: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),            // 31: reeve.consensus.v1.DesiredState
-	(*StoreState)(nil),              // 32: reeve.consensus.v1.StoreState
-	(*StoreGeneration)(nil),         // 33: reeve.consensus.v1.StoreGeneration
-	(*StoreStateMember)(nil),        // 34: reeve.consensus.v1.StoreStateMember
-	(*JoinRequest)(nil),             // 35: reeve.consensus.v1.JoinRequest
-	(*JoinResponse)(nil),            // 36: reeve.consensus.v1.JoinResponse
-	(*StorePeer)(nil),               // 37: reeve.consensus.v1.StorePeer
-	(*TakeSnapshotRequest)(nil),     // 38: reeve.consensus.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 39: reeve.consensus.v1.TakeSnapshotResponse
-	(*DesiredUser)(nil),             // 40: reeve.consensus.v1.DesiredUser
+	(*FormRestored)(nil),            // 15: reeve.consensus.v1.FormRestored
+	(*ReceiveSnapshotRequest)(nil),  // 16: reeve.consensus.v1.ReceiveSnapshotRequest
+	(*ReceiveSnapshotResponse)(nil), // 17: reeve.consensus.v1.ReceiveSnapshotResponse
+	(*FormJoin)(nil),                // 18: reeve.consensus.v1.FormJoin
+	(*FormNew)(nil),                 // 19: reeve.consensus.v1.FormNew
+	(*FormExisting)(nil),            // 20: reeve.consensus.v1.FormExisting
+	(*FormResponse)(nil),            // 21: reeve.consensus.v1.FormResponse
+	(*FormProblem)(nil),             // 22: reeve.consensus.v1.FormProblem
+	(*SetAccessRequest)(nil),        // 23: reeve.consensus.v1.SetAccessRequest
+	(*AccessInstance)(nil),          // 24: reeve.consensus.v1.AccessInstance
+	(*SetAccessResponse)(nil),       // 25: reeve.consensus.v1.SetAccessResponse
+	(*WatchStoreRequest)(nil),       // 26: reeve.consensus.v1.WatchStoreRequest
+	(*WatchStoreResponse)(nil),      // 27: reeve.consensus.v1.WatchStoreResponse
+	(*StoreStatus)(nil),             // 28: reeve.consensus.v1.StoreStatus
+	(*UserUsage)(nil),               // 29: reeve.consensus.v1.UserUsage
+	(*RecoverRequest)(nil),          // 30: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),         // 31: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),             // 32: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),            // 33: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),            // 34: reeve.consensus.v1.DesiredState
+	(*StoreState)(nil),              // 35: reeve.consensus.v1.StoreState
+	(*StoreGeneration)(nil),         // 36: reeve.consensus.v1.StoreGeneration
+	(*StoreStateMember)(nil),        // 37: reeve.consensus.v1.StoreStateMember
+	(*JoinRequest)(nil),             // 38: reeve.consensus.v1.JoinRequest
+	(*JoinResponse)(nil),            // 39: reeve.consensus.v1.JoinResponse
+	(*StorePeer)(nil),               // 40: reeve.consensus.v1.StorePeer
+	(*TakeSnapshotRequest)(nil),     // 41: reeve.consensus.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 42: reeve.consensus.v1.TakeSnapshotResponse
+	(*DesiredUser)(nil),             // 43: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	6,  // 0: reeve.consensus.v1.GetMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
-	29, // 1: reeve.consensus.v1.MemberState.members:type_name -> reeve.consensus.v1.StoreMember
+	32, // 1: reeve.consensus.v1.MemberState.members:type_name -> reeve.consensus.v1.StoreMember
 	7,  // 2: reeve.consensus.v1.MemberState.recovery:type_name -> reeve.consensus.v1.QuorumRecovery
 	0,  // 3: reeve.consensus.v1.QuorumRecovery.phase:type_name -> reeve.consensus.v1.QuorumRecoveryPhase
 	6,  // 4: reeve.consensus.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
 	6,  // 5: reeve.consensus.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
-	16, // 6: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
-	17, // 7: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
-	15, // 8: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
-	1,  // 9: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
-	21, // 10: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
-	25, // 11: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
-	29, // 12: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
-	30, // 13: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
-	26, // 14: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
-	2,  // 15: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	40, // 16: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
-	34, // 17: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
-	3,  // 18: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
-	37, // 19: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
-	14, // 20: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
-	20, // 21: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
-	23, // 22: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	27, // 23: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
-	4,  // 24: reeve.consensus.v1.ConsensusService.GetMember:input_type -> reeve.consensus.v1.GetMemberRequest
-	8,  // 25: reeve.consensus.v1.ConsensusService.PromiseRecovery:input_type -> reeve.consensus.v1.PromiseRecoveryRequest
-	10, // 26: reeve.consensus.v1.ConsensusService.AbandonRecovery:input_type -> reeve.consensus.v1.AbandonRecoveryRequest
-	12, // 27: reeve.consensus.v1.ConsensusService.RecoverQuorum:input_type -> reeve.consensus.v1.RecoverQuorumRequest
-	35, // 28: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
-	38, // 29: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
-	18, // 30: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	22, // 31: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	24, // 32: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	28, // 33: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	5,  // 34: reeve.consensus.v1.ConsensusService.GetMember:output_type -> reeve.consensus.v1.GetMemberResponse
-	9,  // 35: reeve.consensus.v1.ConsensusService.PromiseRecovery:output_type -> reeve.consensus.v1.PromiseRecoveryResponse
-	11, // 36: reeve.consensus.v1.ConsensusService.AbandonRecovery:output_type -> reeve.consensus.v1.AbandonRecoveryResponse
-	13, // 37: reeve.consensus.v1.ConsensusService.RecoverQuorum:output_type -> reeve.consensus.v1.RecoverQuorumResponse
-	36, // 38: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
-	39, // 39: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
-	30, // [30:40] is the sub-list for method output_type
-	20, // [20:30] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	19, // 6: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
+	20, // 7: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
+	18, // 8: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
+	15, // 9: reeve.consensus.v1.FormRequest.restored:type_name -> reeve.consensus.v1.FormRestored
+	1,  // 10: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
+	24, // 11: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
+	28, // 12: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
+	32, // 13: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
+	33, // 14: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
+	29, // 15: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
+	2,  // 16: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
+	43, // 17: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	37, // 18: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
+	3,  // 19: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
+	40, // 20: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
+	14, // 21: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
+	23, // 22: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
+	26, // 23: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
+	30, // 24: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	16, // 25: reeve.consensus.v1.ConsensusService.ReceiveSnapshot:input_type -> reeve.consensus.v1.ReceiveSnapshotRequest
+	4,  // 26: reeve.consensus.v1.ConsensusService.GetMember:input_type -> reeve.consensus.v1.GetMemberRequest
+	8,  // 27: reeve.consensus.v1.ConsensusService.PromiseRecovery:input_type -> reeve.consensus.v1.PromiseRecoveryRequest
+	10, // 28: reeve.consensus.v1.ConsensusService.AbandonRecovery:input_type -> reeve.consensus.v1.AbandonRecoveryRequest
+	12, // 29: reeve.consensus.v1.ConsensusService.RecoverQuorum:input_type -> reeve.consensus.v1.RecoverQuorumRequest
+	38, // 30: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
+	41, // 31: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
+	21, // 32: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	25, // 33: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	27, // 34: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	31, // 35: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	17, // 36: reeve.consensus.v1.ConsensusService.ReceiveSnapshot:output_type -> reeve.consensus.v1.ReceiveSnapshotResponse
+	5,  // 37: reeve.consensus.v1.ConsensusService.GetMember:output_type -> reeve.consensus.v1.GetMemberResponse
+	9,  // 38: reeve.consensus.v1.ConsensusService.PromiseRecovery:output_type -> reeve.consensus.v1.PromiseRecoveryResponse
+	11, // 39: reeve.consensus.v1.ConsensusService.AbandonRecovery:output_type -> reeve.consensus.v1.AbandonRecoveryResponse
+	13, // 40: reeve.consensus.v1.ConsensusService.RecoverQuorum:output_type -> reeve.consensus.v1.RecoverQuorumResponse
+	39, // 41: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
+	42, // 42: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
+	32, // [32:43] is the sub-list for method output_type
+	21, // [21:32] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_reeve_consensus_v1_consensus_proto_init() }
@@ -3077,8 +3265,13 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 		(*FormRequest_New)(nil),
 		(*FormRequest_Existing)(nil),
 		(*FormRequest_Join)(nil),
+		(*FormRequest_Restored)(nil),
 	}
-	file_reeve_consensus_v1_consensus_proto_msgTypes[35].OneofWrappers = []any{
+	file_reeve_consensus_v1_consensus_proto_msgTypes[12].OneofWrappers = []any{
+		(*ReceiveSnapshotRequest_Manifest)(nil),
+		(*ReceiveSnapshotRequest_Data)(nil),
+	}
+	file_reeve_consensus_v1_consensus_proto_msgTypes[38].OneofWrappers = []any{
 		(*TakeSnapshotResponse_Manifest)(nil),
 		(*TakeSnapshotResponse_Data)(nil),
 	}
@@ -3088,7 +3281,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

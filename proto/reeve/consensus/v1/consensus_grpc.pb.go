@@ -25,6 +25,7 @@ const (
 	ConsensusService_SetAccess_FullMethodName       = "/reeve.consensus.v1.ConsensusService/SetAccess"
 	ConsensusService_WatchStore_FullMethodName      = "/reeve.consensus.v1.ConsensusService/WatchStore"
 	ConsensusService_Recover_FullMethodName         = "/reeve.consensus.v1.ConsensusService/Recover"
+	ConsensusService_ReceiveSnapshot_FullMethodName = "/reeve.consensus.v1.ConsensusService/ReceiveSnapshot"
 	ConsensusService_GetMember_FullMethodName       = "/reeve.consensus.v1.ConsensusService/GetMember"
 	ConsensusService_PromiseRecovery_FullMethodName = "/reeve.consensus.v1.ConsensusService/PromiseRecovery"
 	ConsensusService_AbandonRecovery_FullMethodName = "/reeve.consensus.v1.ConsensusService/AbandonRecovery"
@@ -48,6 +49,10 @@ type ConsensusServiceClient interface {
 	// Recover gives a store that is full its room back, as the role also does by itself: it compacts the history, defragments the local
 	// member's database, and clears the alarm if there is room now. FailedPrecondition if there is not: the message says who uses it.
 	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error)
+	// ReceiveSnapshot takes the database of a snapshot, of which Form(restored) makes the member: first the manifest, then the database and its SHA-256. It returns when all of it is on
+	// the disk and is what the manifest says. It answers at once, without reading the rest, if it has this very database already, or a member that was made. InvalidArgument if what
+	// comes is not what the manifest says; FailedPrecondition if it has no room.
+	ReceiveSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ReceiveSnapshotRequest, ReceiveSnapshotResponse], error)
 	// GetMember returns how the local member is, also while the store has no quorum. Unavailable before the member has read its data.
 	GetMember(ctx context.Context, in *GetMemberRequest, opts ...grpc.CallOption) (*GetMemberResponse, error)
 	// PromiseRecovery has the local member stop, and vote for nobody from then on, so that one survivor of a lost majority can be made the only member. The promise is kept over restarts. It can be
@@ -116,6 +121,19 @@ func (c *consensusServiceClient) Recover(ctx context.Context, in *RecoverRequest
 	return out, nil
 }
 
+func (c *consensusServiceClient) ReceiveSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ReceiveSnapshotRequest, ReceiveSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ConsensusService_ServiceDesc.Streams[1], ConsensusService_ReceiveSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReceiveSnapshotRequest, ReceiveSnapshotResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConsensusService_ReceiveSnapshotClient = grpc.ClientStreamingClient[ReceiveSnapshotRequest, ReceiveSnapshotResponse]
+
 func (c *consensusServiceClient) GetMember(ctx context.Context, in *GetMemberRequest, opts ...grpc.CallOption) (*GetMemberResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetMemberResponse)
@@ -173,6 +191,10 @@ type ConsensusServiceServer interface {
 	// Recover gives a store that is full its room back, as the role also does by itself: it compacts the history, defragments the local
 	// member's database, and clears the alarm if there is room now. FailedPrecondition if there is not: the message says who uses it.
 	Recover(context.Context, *RecoverRequest) (*RecoverResponse, error)
+	// ReceiveSnapshot takes the database of a snapshot, of which Form(restored) makes the member: first the manifest, then the database and its SHA-256. It returns when all of it is on
+	// the disk and is what the manifest says. It answers at once, without reading the rest, if it has this very database already, or a member that was made. InvalidArgument if what
+	// comes is not what the manifest says; FailedPrecondition if it has no room.
+	ReceiveSnapshot(grpc.ClientStreamingServer[ReceiveSnapshotRequest, ReceiveSnapshotResponse]) error
 	// GetMember returns how the local member is, also while the store has no quorum. Unavailable before the member has read its data.
 	GetMember(context.Context, *GetMemberRequest) (*GetMemberResponse, error)
 	// PromiseRecovery has the local member stop, and vote for nobody from then on, so that one survivor of a lost majority can be made the only member. The promise is kept over restarts. It can be
@@ -203,6 +225,9 @@ func (UnimplementedConsensusServiceServer) WatchStore(*WatchStoreRequest, grpc.S
 }
 func (UnimplementedConsensusServiceServer) Recover(context.Context, *RecoverRequest) (*RecoverResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Recover not implemented")
+}
+func (UnimplementedConsensusServiceServer) ReceiveSnapshot(grpc.ClientStreamingServer[ReceiveSnapshotRequest, ReceiveSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReceiveSnapshot not implemented")
 }
 func (UnimplementedConsensusServiceServer) GetMember(context.Context, *GetMemberRequest) (*GetMemberResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMember not implemented")
@@ -301,6 +326,13 @@ func _ConsensusService_Recover_Handler(srv interface{}, ctx context.Context, dec
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _ConsensusService_ReceiveSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ConsensusServiceServer).ReceiveSnapshot(&grpc.GenericServerStream[ReceiveSnapshotRequest, ReceiveSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConsensusService_ReceiveSnapshotServer = grpc.ClientStreamingServer[ReceiveSnapshotRequest, ReceiveSnapshotResponse]
 
 func _ConsensusService_GetMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetMemberRequest)
@@ -415,6 +447,11 @@ var ConsensusService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "WatchStore",
 			Handler:       _ConsensusService_WatchStore_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReceiveSnapshot",
+			Handler:       _ConsensusService_ReceiveSnapshot_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "reeve/consensus/v1/consensus.proto",
