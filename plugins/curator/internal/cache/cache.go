@@ -18,6 +18,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -59,6 +60,8 @@ type Common struct {
 	Policy    *clusterv1.ClusterPolicy
 	// Plugins is the catalog.
 	Plugins map[string]*clusterv1.PluginRecord
+	// Generation is that of the store; nil: it is the first one.
+	Generation *consensusv1.StoreGeneration
 }
 
 // Cache follows a Source.
@@ -272,11 +275,12 @@ func (c *Cache) draw(next *Snapshot, values time.Duration) {
 }
 
 func commonOf(state *store.State) *Common {
-	return &Common{CA: state.CA, Owner: state.Cluster.GetOwnerPublicKey(), Operators: state.OperatorList(), Policy: state.Demands(), Plugins: state.Plugins}
+	return &Common{CA: state.CA, Owner: state.Cluster.GetOwnerPublicKey(), Operators: state.OperatorList(), Policy: state.Demands(), Plugins: state.Plugins,
+		Generation: state.Generation}
 }
 
 // is reports whether two are the same, record by record.
 func (c *Common) is(other *Common) bool {
 	return slices.EqualFunc(c.CA, other.CA, bytes.Equal) && bytes.Equal(c.Owner, other.Owner) && slices.Equal(c.Operators, other.Operators) &&
-		proto.Equal(c.Policy, other.Policy) && maps.Equal(c.Plugins, other.Plugins)
+		proto.Equal(c.Policy, other.Policy) && maps.Equal(c.Plugins, other.Plugins) && proto.Equal(c.Generation, other.Generation)
 }

@@ -84,6 +84,7 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*held.Message, erro
 		response = &clusterv1.WatchResponse{
 			Node: node, CaCertificates: snapshot.Common.CA, OwnerPublicKey: snapshot.Common.Owner, Operators: snapshot.Common.Operators,
 			Policy: snapshot.Common.Policy, Plugins: Plugins(snapshot.State, node),
+			StoreGeneration: snapshot.Common.Generation.GetNumber(), StoreGenerationId: snapshot.Common.Generation.GetId(),
 		}
 		if proto.Equal(response, s.response) {
 			if response = s.response; !directory {

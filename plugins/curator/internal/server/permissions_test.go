@@ -210,7 +210,7 @@ func TestDeclaredPermissions(t *testing.T) {
 		write = "OWNER OPERATOR audited"
 	)
 	want := map[string]string{
-		"BootstrapService.Bootstrap": "CORE", "BootstrapService.ReplaceOwner": "CORE audited",
+		"BootstrapService.Bootstrap": "CORE", "BootstrapService.ReplaceOwner": "CORE audited", "BootstrapService.Restore": "CORE audited",
 		"NodeService.Watch": "NODE", "NodeService.ReportStatus": "NODE", "NodeService.Heartbeat": "NODE", "NodeService.KeepAlive": "NODE", "NodeService.IssueSVID": "NODE audited",
 		"ManagementService.GetClusterInfo": read, "ManagementService.ListNodes": read, "ManagementService.GetNode": read, "ManagementService.WatchNode": read,
 		"ManagementService.ListPlugins": read, "ManagementService.ListOperators": read, "ManagementService.ListAudit": read,

@@ -18,6 +18,7 @@ const (
 	keyWiped        = "wiped"
 	keyDesired      = consensusv1.DesiredStateKey
 	keyStoreState   = consensusv1.StoreStateKey
+	keyGeneration   = consensusv1.StoreGenerationKey
 	keyNextKey      = "authority/next"
 	keyElection     = "steward"
 

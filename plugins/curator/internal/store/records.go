@@ -35,6 +35,8 @@ func decode(key string, value []byte) (proto.Message, error) {
 	case keyStoreState:
 		told := new(consensusv1.StoreState)
 		record, check = told, func() error { return checkStoreState(told) }
+	case keyGeneration:
+		record = new(consensusv1.StoreGeneration)
 	case keyEpoch:
 		record = new(curatorv1.Epoch)
 	case keyPolicy:

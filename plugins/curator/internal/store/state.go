@@ -49,6 +49,8 @@ type State struct {
 	Beats map[string]clientv3.LeaseID
 	// Store is how far the consensus store has come, as its leader last told; nil: nobody knows.
 	Store *consensusv1.StoreState
+	// Generation is that of a store that was begun again; nil: it is the first one.
+	Generation *consensusv1.StoreGeneration
 	// DesiredRevision is the revision that last wrote what the consensus store is to be; 0: it was not read.
 	DesiredRevision int64
 	// Tickets is by ID.
@@ -291,6 +293,8 @@ func (s *State) remove(key string) {
 		s.setCA(nil)
 	case keyStoreState:
 		s.Store = nil
+	case keyGeneration:
+		s.Generation = nil
 	case keyDesired:
 		s.DesiredRevision = 0
 	case keyEpoch:
@@ -342,6 +346,8 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 		s.setCA(record)
 	case *consensusv1.StoreState:
 		s.Store = record
+	case *consensusv1.StoreGeneration:
+		s.Generation = record
 	case *curatorv1.Epoch:
 		s.Epoch = record.GetNumber()
 	case *clusterv1.ClusterPolicy:

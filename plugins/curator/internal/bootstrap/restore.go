@@ -1,0 +1,106 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"maps"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
+	"github.com/reeveproject/reeve/plugins/curator/internal/catalog"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Restore implements clusterv1.BootstrapServiceServer. A node that is in the cluster already, with its key, is no error, so that the call can be repeated when its answer was lost.
+func (s *Service) Restore(ctx context.Context, request *clusterv1.RestoreRequest) (*clusterv1.RestoreResponse, error) {
+	asked := request.GetNode()
+	genesis, err := s.genesis(asked)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var answered *clusterv1.BootstrapResponse
+	err = open.audit.Do(ctx, clusterv1.BootstrapService_Restore_FullMethodName, request, func(ctx context.Context) error {
+		state, err := open.store.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) { return restore(state, genesis) })
+		if err == nil {
+			answered, err = s.answer(ctx, open.store, state, genesis)
+		}
+		return answer.Error(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.RestoreResponse{CaCertificates: answered.GetCaCertificates(), NodeSvid: answered.GetNodeSvid()}, nil
+}
+
+// restore takes the node of a genesis into the cluster of a restored store: with the plugins that its machine brings, and as its own word has it.
+func restore(state *store.State, genesis store.Genesis) (*store.Change, error) {
+	id := genesis.Node.GetId()
+	switch owner := state.Cluster.GetOwnerPublicKey(); {
+	case state.Cluster.GetClusterId() != genesis.Cluster.GetClusterId():
+		return nil, answer.Errorf(codes.FailedPrecondition, "the snapshot holds cluster %s, and the node was to restore cluster %s: restore a snapshot of that one, on empty directories",
+			state.Cluster.GetClusterId(), genesis.Cluster.GetClusterId())
+	case !bytes.Equal(owner, genesis.Cluster.GetOwnerPublicKey()):
+		return nil, answer.Errorf(codes.FailedPrecondition, "the owner key of the cluster in the snapshot is %s…, and bootstrap.owner_public_key in the parameters is %s…: "+
+			"put the cluster's there, empty the node's directories, and run `reeved restore` again", hex.EncodeToString(owner[:8]), hex.EncodeToString(genesis.Cluster.GetOwnerPublicKey()[:8]))
+	case state.Nodes[id] != nil:
+		return nil, nil
+	}
+	change := &store.Change{Nodes: []*clusterv1.NodeRecord{genesis.Node}}
+	for _, plugin := range genesis.Plugins {
+		if conflicts := rules.Conflicts(state.Catalog(), plugin.GetManifest()); len(conflicts) > 0 {
+			return nil, answer.Errorf(codes.FailedPrecondition, "the built-in plugin %s of this machine does not fit into the catalog of the snapshot: %s", plugin.GetName(), conflicts[0])
+		}
+		before := state.Plugins[plugin.GetName()]
+		after := merged(before, plugin)
+		if after == nil {
+			continue
+		}
+		change.Plugins = append(change.Plugins, after)
+		for _, report := range genesis.Reports {
+			if report.Plugin == plugin.GetName() && before == nil {
+				change.Reports = append(change.Reports, report)
+			}
+		}
+	}
+	if violations := rules.Introduced(state, state.With(change)); len(violations) > 0 {
+		var all []string
+		for _, violation := range violations {
+			all = append(all, violation.String())
+		}
+		return nil, answer.Errorf(codes.FailedPrecondition, "the node's roles and the plugins of its machine do not fit into the cluster of the snapshot: %s", strings.Join(all, "; "))
+	}
+	return change, nil
+}
+
+// merged returns the record of a plugin after a machine has brought its own build of it; nil: it stays as it is. The machine has no other build, so its own runs, with what is granted to the one in
+// the catalog if that is the same version of it.
+func merged(before, brought *clusterv1.PluginRecord) *clusterv1.PluginRecord {
+	if before == nil {
+		return brought
+	}
+	if offered := catalog.Running(brought); !catalog.Same(catalog.Running(before), offered) {
+		after := catalog.Catalog{}.Approve(before, offered, brought.GetGrants())
+		// Nobody has what ran before, and the reports are on that.
+		after.Previous, after.Reports = nil, nil
+		after.Generation++
+		return after
+	}
+	after := proto.CloneOf(before)
+	maps.Copy(after.Digests, brought.GetDigests())
+	if len(after.GetDigests()) == len(before.GetDigests()) {
+		return nil
+	}
+	after.Generation++
+	return after
+}

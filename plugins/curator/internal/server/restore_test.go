@@ -1,0 +1,142 @@
+package server_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// TestRestore holds that the node of a restored store comes into the cluster that the store has, which stays what it was.
+func TestRestore(t *testing.T) {
+	c := newCluster(t)
+	node := newKey(t)
+	asked := request(node, c.owner)
+	// Its machine has another build of one plugin, one for another platform, and one that is new.
+	asked.Plugins[0].Manifest.Version, asked.Plugins[0].Version = "2.0.0", "2.0.0"
+	other := map[string]string{"linux/arm64": "sha256:" + string(bytes.Repeat([]byte("a"), 64))}
+	asked.Plugins[1].Digests = other
+	asked.Plugins[2].Digests = digests
+	asked.Plugins = append(asked.Plugins, record(plugin("more", &rolev1.RoleManifest{Name: "more"})))
+	before, err := c.asOwner().ListPlugins(t.Context(), &clusterv1.ListPluginsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	response, err := c.curator.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: asked})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c.ca, response.GetCaCertificates()); diff != "" {
+		t.Errorf("the CA changed: %s", diff)
+	}
+	id := identity.NodeID(public(node))
+	if svid := certificate(node, response.GetNodeSvid()); leafOf(t, svid).URIs[0].String() != "spiffe://"+clusterID+".reeve/node/"+id {
+		t.Errorf("SVID for %v", leafOf(t, svid).URIs)
+	}
+	got, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: id})
+	if err != nil || got.GetNode().GetRecord().GetState() != clusterv1.NodeState_NODE_STATE_UP || len(got.GetNode().GetRecord().GetRoles()) != 2 {
+		t.Errorf("the node: %v, %v", got, err)
+	}
+	document, err := c.client().Get(t.Context(), consensusv1.DesiredStateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	desired := new(consensusv1.DesiredState)
+	if err := proto.Unmarshal(document.Kvs[0].Value, desired); err != nil {
+		t.Fatal(err)
+	}
+	members := []string{c.id, id}
+	slices.Sort(members)
+	if !slices.Equal(desired.GetMembers(), members) {
+		t.Errorf("members %v, want those of the former store and the new one: %v", desired.GetMembers(), members)
+	}
+	after, err := c.asOwner().ListPlugins(t.Context(), &clusterv1.ListPluginsRequest{})
+	if err != nil || len(after.GetPlugins()) != len(before.GetPlugins())+1 {
+		t.Fatalf("plugins %v, %v", after.GetPlugins(), err)
+	}
+	if p := after.GetPlugins()[0]; p.GetVersion() != "2.0.0" || !p.GetGenesis() || p.GetPrevious() != nil || p.GetGeneration() != 2 {
+		t.Errorf("another build: %v", p)
+	}
+	if p := after.GetPlugins()[1]; len(p.GetDigests()) != 2 || p.GetDigests()["linux/arm64"] != other["linux/arm64"] || p.GetGeneration() != 2 {
+		t.Errorf("one for another platform: %v", p)
+	}
+	if diff := cmp.Diff(before.GetPlugins()[2], after.GetPlugins()[2], protocmp.Transform()); diff != "" {
+		t.Errorf("the same build: %s", diff)
+	}
+	if entries := c.log(20); !slices.ContainsFunc(entries, func(e *clusterv1.AuditEntry) bool { return e.GetRpc() == "Restore" }) {
+		t.Errorf("the audit log has %v", entries)
+	}
+
+	// A core that lost the answer asks again.
+	if _, err := c.curator.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: asked}); err != nil {
+		t.Error(err)
+	}
+	if again, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: id}); err != nil || again.GetNode().GetRecord().GetGeneration() != 1 {
+		t.Errorf("again: %v, %v", again, err)
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	c := newCluster(t)
+	for name, test := range map[string]struct {
+		change func(*clusterv1.BootstrapRequest)
+		code   codes.Code
+		says   []string
+	}{
+		"another cluster": {func(r *clusterv1.BootstrapRequest) { r.ClusterId = "other" }, codes.FailedPrecondition, []string{clusterID, "other"}},
+		"another owner":   {func(r *clusterv1.BootstrapRequest) { r.OwnerPublicKey = public(newKey(t)) }, codes.FailedPrecondition, []string{"bootstrap.owner_public_key"}},
+		"no key":          {func(r *clusterv1.BootstrapRequest) { r.NodePublicKey = nil }, codes.InvalidArgument, []string{"node_public_key"}},
+		"a role of another plugin": {func(r *clusterv1.BootstrapRequest) {
+			r.Plugins[2].Name, r.Plugins[2].Manifest.Name = "theirs", "theirs"
+		}, codes.FailedPrecondition, []string{"theirs", "extras"}},
+		"no provider of the store":  {func(r *clusterv1.BootstrapRequest) { r.Roles = r.Roles[1:] }, codes.InvalidArgument, []string{"reeve.consensus.v1"}},
+		"a role that nobody offers": {func(r *clusterv1.BootstrapRequest) { r.Roles[0].Role = "nobody" }, codes.InvalidArgument, []string{"nobody"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := request(newKey(t), c.owner)
+			test.change(asked)
+			_, err := c.curator.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: asked})
+			wantCode(t, err, test.code, test.says...)
+		})
+	}
+}
+
+// TestNodesAreToldTheGeneration holds that a node hears which generation of the store its curator has, and that it becomes another one.
+func TestNodesAreToldTheGeneration(t *testing.T) {
+	c := newCluster(t)
+	stream, err := c.asNode().Watch(t.Context(), &clusterv1.WatchRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil || first.GetStoreGeneration() != 0 || first.GetStoreGenerationId() != nil {
+		t.Fatalf("%v, %v", first, err)
+	}
+	generation := &consensusv1.StoreGeneration{Number: 3, Id: bytes.Repeat([]byte{7}, 16)}
+	content, err := proto.Marshal(generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client().Put(t.Context(), consensusv1.StoreGenerationKey, string(content)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		next, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.GetStoreGeneration() == 3 && bytes.Equal(next.GetStoreGenerationId(), generation.Id) {
+			return
+		}
+	}
+}
