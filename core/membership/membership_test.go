@@ -84,8 +84,10 @@ type provider struct {
 	mu         sync.Mutex
 	forms      []*consensusv1.FormRequest
 	bootstraps int
-	formed     func(*consensusv1.FormRequest) error
-	bootstrap  func() error
+	// restores are those of the bootstraps that restored a cluster.
+	restores  int
+	formed    func(*consensusv1.FormRequest) error
+	bootstrap func() error
 }
 
 func (p *provider) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
@@ -99,15 +101,22 @@ func (p *provider) Invoke(_ context.Context, method string, args, reply any, _ .
 			return p.formed(request)
 		}
 		return nil
-	case clusterv1.BootstrapService_Bootstrap_FullMethodName:
+	case clusterv1.BootstrapService_Bootstrap_FullMethodName, clusterv1.BootstrapService_Restore_FullMethodName:
 		p.bootstraps++
+		if method == clusterv1.BootstrapService_Restore_FullMethodName {
+			p.restores++
+		}
 		if p.bootstrap != nil {
 			if err := p.bootstrap(); err != nil {
 				return err
 			}
 		}
-		response := reply.(*clusterv1.BootstrapResponse)
-		response.CaCertificates, response.NodeSvid = [][]byte{{1}}, [][]byte{{2}}
+		switch response := reply.(type) {
+		case *clusterv1.BootstrapResponse:
+			response.CaCertificates, response.NodeSvid = [][]byte{{1}}, [][]byte{{2}}
+		case *clusterv1.RestoreResponse:
+			response.CaCertificates, response.NodeSvid = [][]byte{{1}}, [][]byte{{2}}
+		}
 		return nil
 	}
 	return status.Error(codes.Unimplemented, method)
@@ -138,6 +147,11 @@ func (b *bench) setClock(at time.Time) { b.ahead.Store(int64(time.Until(at))) }
 
 func newBench(t *testing.T, path string, phase seal.Phase) *bench {
 	t.Helper()
+	return newBenchWith(t, path, phase, func(*Config) {})
+}
+
+func newBenchWith(t *testing.T, path string, phase seal.Phase, change func(*Config)) *bench {
+	t.Helper()
 	b := &bench{sealed: seal.NewStore(path, seal.File{})}
 	configuration := seal.Configuration{
 		ClusterID: "c1", NodeKey: ed25519.NewKeyFromSeed(make([]byte, 32)), JoinKey: ed25519.NewKeyFromSeed(make([]byte, 32)), Owner: make([]byte, 32),
@@ -148,12 +162,14 @@ func newBench(t *testing.T, path string, phase seal.Phase) *bench {
 	}
 	b.configuration = configuration
 	b.identity.Set(&identity.Identity{NodeID: "n1", ClusterID: "c1", TrustDomain: "c1.reeve"})
-	b.room = New(Config{
+	config := Config{
 		Log: hclog.NewNullLogger(), Update: b.update, Configuration: configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
 		ClusterUser: func() string { return "curator" }, Bootstrap: &clusterv1.BootstrapRequest{ClusterId: "c1"},
 		Now:      func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
 		Curators: new(event.Value[[]string]), StoreLeft: new(event.Value[bool]), Removed: new(event.Value[*enrol.RemovedError]),
-	})
+	}
+	change(&config)
+	b.room = New(config)
 	b.setClock(time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

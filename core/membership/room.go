@@ -21,6 +21,7 @@ import (
 	"github.com/reeveproject/reeve/core/seal"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 	ClusterUser func() string
 	// Bootstrap is what the first node brings into its cluster; nil once it is a member, and for a node that registers.
 	Bootstrap *clusterv1.BootstrapRequest
+	// Restore sends the role that provides the store the snapshot of which the cluster is restored; nil if the node is not restored.
+	Restore func(context.Context, consensusv1.ConsensusServiceClient) error
 	// Enrol is how a node is taken into a cluster that there is; nil for one that made its cluster.
 	Enrol *Enrol
 	// Curators is watched for where the cluster's curators are.
@@ -202,7 +205,7 @@ func (r *Room) state() State {
 
 // bootstrap makes the cluster of which this node is the first.
 func (r *Room) bootstrap(ctx context.Context) error {
-	if err := r.machine.to(Bootstrapping, "forming the consensus store"); err != nil {
+	if err := r.machine.to(Bootstrapping, "forming the consensus store"+r.ofSnapshot()); err != nil {
 		return err
 	}
 	if phase, _ := r.phase.Get(); phase == seal.Forming {
@@ -214,7 +217,7 @@ func (r *Room) bootstrap(ctx context.Context) error {
 		}
 		r.stored.Store(true)
 	}
-	if err := r.machine.to(Bootstrapping, "waiting for the cluster API to bootstrap the cluster"); err != nil {
+	if err := r.machine.to(Bootstrapping, "waiting for the cluster API to "+r.making()+" the cluster"); err != nil {
 		return err
 	}
 	var answer *clusterv1.BootstrapResponse
@@ -225,15 +228,15 @@ func (r *Room) bootstrap(ctx context.Context) error {
 			}
 			return err
 		}
-		response, err := clusterv1.NewBootstrapServiceClient(provider.Conn).Bootstrap(ctx, r.config.Bootstrap)
+		response, err := r.makeCluster(ctx, provider)
 		if err == nil {
 			answer = response
 			return nil
 		}
-		reason := "the cluster API does not bootstrap the cluster: " + status.Convert(err).Message()
+		reason := "the cluster API does not " + r.making() + " the cluster: " + status.Convert(err).Message()
 		switch status.Code(err) {
 		case codes.AlreadyExists, codes.InvalidArgument, codes.FailedPrecondition:
-			r.fail(provider, false, "the cluster cannot be bootstrapped: "+status.Convert(err).Message())
+			r.fail(provider, false, "cannot "+r.making()+" the cluster: "+status.Convert(err).Message())
 		}
 		if err := r.machine.to(Bootstrapping, reason); err != nil {
 			return backoff.Permanent(err)

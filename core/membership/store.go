@@ -51,6 +51,11 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 	phase, _ := r.phase.Get()
 	joins := phase == seal.Member && !r.stored.Load()
 	switch {
+	case phase == seal.Forming && r.restores():
+		if err := r.send(ctx, provider); err != nil {
+			return err
+		}
+		request.How = &consensusv1.FormRequest_Restored{Restored: &consensusv1.FormRestored{}}
 	case phase == seal.Forming:
 		request.How = &consensusv1.FormRequest_New{New: &consensusv1.FormNew{}}
 	case joins:
@@ -170,7 +175,7 @@ func (r *Room) withProvider(ctx context.Context, capability string, call func(co
 			return err
 		}
 		provider := capabilities[capability]
-		attempt, cancel := context.WithTimeout(ctx, time.Minute)
+		attempt, cancel := context.WithTimeout(ctx, r.attemptBound())
 		err = call(attempt, provider)
 		cancel()
 		if err == nil {

@@ -36,6 +36,8 @@ type Config struct {
 	Again bool
 	// Version is the version of this program.
 	Version string
+	// Restore is the snapshot of which the node is restored; nil: it is not.
+	Restore *Restore
 }
 
 // ErrLeave, as the cause of the end of Run's context, makes Run leave the roles running for the next core, except those that end with
@@ -60,12 +62,15 @@ func Run(ctx context.Context, config Config) (err error) {
 			return err
 		}
 	}
+	if err := unseal.CheckRestore(config.Parameters, mark, config.Restore.snapshot(), config.Again); err != nil {
+		return err
+	}
 	held, err := storage.Open(layout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	room, err := unseal.New(unseal.Config{Log: config.Log.Named("storage"), Storage: held, Parameters: config.Parameters, Mark: mark, Again: config.Again})
+	room, err := unseal.New(unseal.Config{Log: config.Log.Named("storage"), Storage: held, Parameters: config.Parameters, Mark: mark, Again: config.Again, Restore: config.Restore.snapshot()})
 	if err != nil {
 		return err
 	}

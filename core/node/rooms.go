@@ -150,6 +150,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 			})
 		},
 		w.rest,
+		w.followRestore,
 		w.keepRoles,
 	} {
 		group.Go(func() error {

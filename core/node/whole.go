@@ -174,7 +174,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	w.member = membership.New(membership.Config{
 		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),
-		Contact: w.client.Contact(), ClusterUser: w.kept.ClusterUser, Bootstrap: w.kept.Bootstrap, Enrol: w.enrol(), Curators: w.client.Curators(),
+		Contact: w.client.Contact(), ClusterUser: w.kept.ClusterUser, Bootstrap: w.kept.Bootstrap, Restore: w.send(), Enrol: w.enrol(), Curators: w.client.Curators(),
 		StoreLeft: &w.storeLeft, Removed: w.client.Removed(), Disown: w.node.room.Disown,
 	})
 	w.doors = access.New(access.Config{

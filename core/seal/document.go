@@ -42,6 +42,7 @@ type open struct {
 	CUKSources        []string           `json:"cuk_sources,omitempty"`
 	StoreFormed       bool               `json:"store_formed,omitempty"`
 	Registration      *Registration      `json:"registration,omitempty"`
+	Restored          string             `json:"restored,omitempty"`
 }
 
 // errOtherKey says that the unsealed configuration key does not open the secrets.
@@ -71,6 +72,7 @@ func encrypt(c *Configuration, sealer string, key *keys.Secret, sealed json.RawM
 		Open: open{
 			Sealer: sealer, ClusterID: c.ClusterID, NodeID: c.NodeID(), Owner: c.Owner, RecoveryRecipient: c.RecoveryRecipient,
 			VolumeKind: c.VolumeKind, Location: c.Location, Phase: c.Phase, CUKSources: c.CUKSources, StoreFormed: c.StoreFormed, Registration: c.Registration,
+			Restored: c.Restored,
 		},
 		Key: sealed, version: version,
 	}
@@ -104,7 +106,7 @@ func (d document) decrypt(key *keys.Secret) (*Configuration, error) {
 	c := &Configuration{
 		ClusterID: d.Open.ClusterID, Owner: d.Open.Owner, RecoveryRecipient: d.Open.RecoveryRecipient,
 		VolumeKind: d.Open.VolumeKind, Location: d.Open.Location, Phase: d.Open.Phase, CUKSources: d.Open.CUKSources,
-		StoreFormed: d.storeFormed(), Registration: d.Open.Registration,
+		StoreFormed: d.storeFormed(), Registration: d.Open.Registration, Restored: d.Open.Restored,
 	}
 	err = plain.Use(func(content []byte) error { return decodeSecrets(content, c) })
 	if err == nil {

@@ -64,6 +64,8 @@ type Configuration struct {
 	StoreFormed bool
 	// Registration says how the node finds its cluster; nil for a node that made its cluster.
 	Registration *Registration
+	// Restored is the SHA-256 of the payload of the snapshot of which this node's cluster was restored, or is being restored before the phase Member; empty: it was not.
+	Restored string
 	// NUK is the node unlock key of an encrypted volume. NextNUK replaces it and exists only during a rotation.
 	NUK, NextNUK *keys.Secret
 	// CUK and Data are the cluster unlock key and the data key. They are kept only until a source of the CUK (for a registering node, the cluster)
@@ -140,6 +142,7 @@ type Head struct {
 	CUKSources        []string
 	StoreFormed       bool
 	Registration      *Registration
+	Restored          string
 }
 
 // UnreadableError says that the sealed configuration exists but cannot be opened. It wraps the reason: *OtherSealerError, *storage.VersionError, the

@@ -47,7 +47,7 @@ func (s *Store) Head() (*Head, error) {
 	return &Head{
 		Sealer: d.Open.Sealer, ClusterID: d.Open.ClusterID, NodeID: d.Open.NodeID, Owner: d.Open.Owner, RecoveryRecipient: d.Open.RecoveryRecipient,
 		VolumeKind: d.Open.VolumeKind, Location: d.Open.Location, Phase: d.Open.Phase, CUKSources: d.Open.CUKSources,
-		StoreFormed: d.storeFormed(), Registration: d.Open.Registration,
+		StoreFormed: d.storeFormed(), Registration: d.Open.Registration, Restored: d.Open.Restored,
 	}, nil
 }
 

@@ -41,6 +41,7 @@ type T interface {
 
 // bench is a machine: a disk, a TPM, directories, and its owner's recovery key.
 type bench struct {
+	restore    *unseal.Restore
 	layout     storage.Layout
 	parameters *nodev1.Parameters
 	identity   *age.X25519Identity
@@ -134,7 +135,7 @@ func (b *bench) start(t T) error {
 	if b.held, err = storage.Open(b.layout); err != nil {
 		t.Fatal(err)
 	}
-	config := unseal.Config{Log: hclog.NewNullLogger(), Storage: b.held, Parameters: b.parameters}
+	config := unseal.Config{Log: hclog.NewNullLogger(), Storage: b.held, Parameters: b.parameters, Restore: b.restore}
 	var kind func(string) volume.Kind
 	if b.disk != nil {
 		kind = func(string) volume.Kind { return b.disk }

@@ -140,6 +140,9 @@ func (r *Room) newConfiguration(ticket *clusterv1.TicketText) (*seal.Configurati
 		ClusterID: hex.EncodeToString(id[:]), NodeKey: node, JoinKey: join, Owner: r.config.Parameters.GetBootstrap().GetOwnerPublicKey(), VolumeKind: description.Kind,
 		Location: description.Location, Phase: seal.Made,
 	}
+	if restore := r.config.Restore; restore != nil {
+		c.ClusterID, c.Restored = restore.ClusterID, restore.Snapshot
+	}
 	if ticket != nil {
 		secret, err := keys.SecretOf(ticket.GetSecret())
 		if err != nil {

@@ -38,6 +38,8 @@ type Config struct {
 	Mark *params.Mark
 	// Again lets parameters make a node that already made one.
 	Again bool
+	// Restore is the snapshot of which a new node is restored; nil: it is not.
+	Restore *Restore
 }
 
 // Room is the node's volume and its keys.
@@ -138,6 +140,9 @@ func (r *Room) look() error {
 		return r.checkParameters()
 	case head == nil:
 		return r.hopeless(r.missing())
+	}
+	if err := checkRestored(head, r.config.Storage.System, r.config.Restore); err != nil {
+		return err
 	}
 	description := r.kind.Describe()
 	if head.Sealer != r.parts.sealer.Name() {

@@ -88,7 +88,7 @@ func command() *cobra.Command {
 	}
 	place.flags(root)
 	root.Flags().BoolVar(&again, "again", false, "let the parameters make a node once more, which gives up the one that they made before")
-	root.AddCommand(reap(), check(), genesisCommand(), confineCommand())
+	root.AddCommand(reap(), check(), restoreCommand(), genesisCommand(), confineCommand())
 	return root
 }
 
