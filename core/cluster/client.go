@@ -39,6 +39,10 @@ type Config struct {
 	Incarnation *event.Value[*clusterv1.Incarnation]
 	// Kept is the file on the volume in which the addresses of the cluster's curators are kept from one start to the next; empty: they are not.
 	Kept string
+	// Generation is the file on the volume in which the generation of the store is kept that the node follows; empty: it is not.
+	Generation string
+	// StoreChanged is told that the node follows another store of its cluster, or refuses one; nil: nobody is.
+	StoreChanged func(StoreChange)
 	// Known returns the addresses of curators (host:port) that the node knows otherwise, such as those that it was given when it was taken in. They are
 	// asked when nobody else answers.
 	Known func() []string
@@ -90,8 +94,13 @@ type Client struct {
 	reporting event.Value[string]
 
 	// Kept from one session to the next. Sessions follow one another, so each belongs to one goroutine at a time.
-	last    *clusterv1.WatchResponse         // the watch worker's: what view was made of
-	behind  time.Time                        // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
+	last   *clusterv1.WatchResponse // the watch worker's: what view was made of
+	behind time.Time                // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
+	// generation is the watch worker's: what the node follows; nil: nothing yet. told is what was told of it last.
+	generation *Generation
+	told       *StoreChange
+	// lost is since when there is no contact; nil: there is. Written by the judge of contact.
+	lost    atomic.Pointer[time.Time]
 	pace    *pace                            // the report worker's: how much it has sent
 	wire    atomic.Pointer[net.Conn]         // what the session's connection goes over
 	offered atomic.Pointer[x509.Certificate] // the SVID of the last handshake; nil: the node proved itself by its key
@@ -117,6 +126,9 @@ func New(config Config) *Client {
 		config.Log.Warn("the curators of earlier are not known", "error", err)
 	}
 	c.kept.Set(kept)
+	if c.generation, err = readGeneration(config.Generation); err != nil {
+		config.Log.Warn("the node does not know which store it follows", "error", err)
+	}
 	c.contact.Set(membership.Contact{Reason: "the cluster has not been called yet"})
 	return c
 }
@@ -150,6 +162,8 @@ func (c *Client) Refused() *event.Value[*Refused] { return &c.refused }
 func (c *Client) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
+	began := time.Now()
+	c.lost.Store(&began)
 	workers.Go(func() { c.judgeContact(ctx) })
 	workers.Go(func() { c.listCurators(ctx) })
 

@@ -55,6 +55,12 @@ func (c *Client) judgeContact(ctx context.Context) {
 		case contact.OK && report != "":
 			contact.Reason = "the cluster does not take what this node reports: " + report
 		}
+		switch {
+		case contact.OK:
+			c.lost.Store(nil)
+		case before.OK:
+			c.lost.Store(&now)
+		}
 		if contact != before {
 			c.contact.Set(contact)
 			switch {

@@ -111,6 +111,7 @@ func sameOwn(response, before *clusterv1.WatchResponse) *clusterv1.WatchResponse
 	return &clusterv1.WatchResponse{
 		Revision: response.GetRevision(), Directory: response.GetDirectory(), Node: before.GetNode(), Plugins: before.GetPlugins(), CaCertificates: before.GetCaCertificates(),
 		OwnerPublicKey: before.GetOwnerPublicKey(), Operators: before.GetOperators(), Policy: before.GetPolicy(),
+		StoreGeneration: before.GetStoreGeneration(), StoreGenerationId: before.GetStoreGenerationId(),
 	}
 }
 
@@ -130,6 +131,9 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 	}
 	if s.last != nil && proto.Equal(s.last, response) {
 		return nil
+	}
+	if err := s.follows(response); err != nil {
+		return err
 	}
 	if err := s.older(response); err != nil {
 		return err

@@ -19,6 +19,10 @@ const (
 	StoreProblem = "StoreProblem"
 	// StoreRecovered: nothing does any more. Details: problem, as it was.
 	StoreRecovered = "StoreRecovered"
+	// StoreFollowed: the node follows another store of its cluster from now on, one that was restored or begun again by a survivor. Details: before, now, curator.
+	StoreFollowed = "StoreFollowed"
+	// StoreRefused: the node refuses a curator of another store than the one that it follows. Details: follows, refused, curator.
+	StoreRefused = "StoreRefused"
 	// AddressesChanged: the node has other addresses. Details: before, now.
 	AddressesChanged = "AddressesChanged"
 	// EventsDropped: events were lost since they could not be written to disk in time. Details: count.

@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/unseal"
@@ -66,4 +69,20 @@ func (w *whole) followRestore(ctx context.Context) {
 		case <-problems.Changed():
 		}
 	}
+}
+
+// storeChanged records what the node does about another store of its cluster.
+func (w *whole) storeChanged(change cluster.StoreChange) {
+	if change.Refused != "" {
+		w.recorder.Record(&nodev1.Event{
+			Type: events.StoreRefused, Severity: nodev1.Severity_SEVERITY_ERROR, Message: change.Refused,
+			Details: map[string]string{"follows": change.Before.String(), "refused": change.Offered.String(), "curator": change.Curator},
+		})
+		return
+	}
+	w.recorder.Record(&nodev1.Event{
+		Type: events.StoreFollowed, Severity: nodev1.Severity_SEVERITY_WARNING,
+		Message: fmt.Sprintf("this node follows %s of the cluster's store from now on: it has no contact any more to a curator of %s", change.Offered, change.Before),
+		Details: map[string]string{"before": change.Before.String(), "now": change.Offered.String(), "curator": change.Curator},
+	})
 }

@@ -171,6 +171,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),
 		Incarnation: w.node.room.Incarnation(), Kept: held.Curators(), Known: w.knownCurators,
+		Generation: held.Generation(), StoreChanged: w.storeChanged,
 	})
 	w.member = membership.New(membership.Config{
 		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),

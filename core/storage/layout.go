@@ -71,6 +71,9 @@ func (l Layout) Assignment() string { return filepath.Join(l.Data, "cache", "ass
 // Curators caches the last known addresses of the curators.
 func (l Layout) Curators() string { return filepath.Join(l.Data, "cache", "curators.json") }
 
+// Generation keeps which generation of the cluster's store the node follows.
+func (l Layout) Generation() string { return filepath.Join(l.Data, "cache", "generation.json") }
+
 // Address caches the address by which other nodes were last told to reach this one.
 func (l Layout) Address() string { return filepath.Join(l.Data, "cache", "address.json") }
 
