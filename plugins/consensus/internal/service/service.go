@@ -189,6 +189,7 @@ func (r *running) without(config Config, reason string) {
 
 // form carries out Form calls until one succeeds. It returns nil if ctx is done, and an error if etcd is broken for good.
 func (r *running) form(ctx context.Context, config Config, place *place) (*store.Store, error) {
+	var damage *store.DamagedError // of the last attempt
 	for {
 		select {
 		case <-ctx.Done():
@@ -211,7 +212,10 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				Join:             joiner(config),
 				Waiting:          config.Reporter.Degraded,
 				Began:            r.local.Store,
+				Damage:           damage,
 			}, attempt.plan)
+			damage = nil
+			_ = errors.As(err, &damage)
 			if err == nil {
 				status, _ := formed.Status().Get()
 				r.status.Set(&status)

@@ -34,10 +34,34 @@ func (s *Store) replace() (again bool, err error) {
 		return false, retire(s.directory, s.marker)
 	}
 	s.others.set(nil)
+	s.damage = nil
 	if err == nil && s.config.Waiting != nil {
 		s.config.Waiting(rejoining + "the former one was removed, and its data was put aside in " + formerDirectory(s.directory))
 	}
 	return err == nil, err
+}
+
+func (s *Store) wasRemoved(err error) bool {
+	return errors.Is(err, ErrRemoved) || s.etcd != nil && s.etcd.Server.IsIDRemoved(uint64(s.etcd.Server.MemberID()))
+}
+
+// end closes a member that could not be started. One that was removed from the store of a node that is to have none is none any more.
+func (s *Store) end(err error) error {
+	former := s.marker.Former
+	if !s.halt() {
+		return err
+	}
+	defer s.lock.Close()
+	switch {
+	case former != "" && errors.Is(err, ErrUnwanted):
+		if err := retire(s.directory, s.marker); err != nil {
+			return err
+		}
+		return noneAnyMore(s.plan, former)
+	case former != "" && errors.Is(err, ErrWaiting):
+		return fmt.Errorf("%s%w", rejoining, err)
+	}
+	return err
 }
 
 // rejoining begins what is told of a member that joins in the place of one that was removed.

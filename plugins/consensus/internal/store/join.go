@@ -198,20 +198,37 @@ func (s *Store) cutOff() bool {
 
 // isRemoved asks the others whether the member was removed. That nobody answers says nothing.
 func (s *Store) isRemoved(ctx context.Context) bool {
-	request, err := s.request()
-	if err != nil {
-		s.log.Warn("cannot ask the others whether this member is one of them", "error", err)
-		return false
-	}
-	request.Attempt = s.etcd.Server.MemberID().String()
-	ctx, cancel := context.WithTimeout(ctx, askInterval)
-	defer cancel()
-	answer, err := s.config.Join(ctx, request)
+	answer, err := s.askOthers(ctx, s.etcd.Server.MemberID().String())
 	if err == nil {
 		s.others.set(answer.GetMembers())
 		s.introduce(answer.GetMembers())
 	}
 	return errors.Is(err, ErrRemoved)
+}
+
+// asksRemoved is isRemoved for a member that does not run.
+func (s *Store) asksRemoved(ctx context.Context) bool {
+	if s.config.Join == nil || s.config.Place == nil {
+		return false
+	}
+	if err := s.peering.bind(ctx); err != nil {
+		s.log.Warn("cannot ask the others whether this member is one of them", "error", err)
+		return false
+	}
+	_, err := s.askOthers(ctx, s.marker.MemberID)
+	return errors.Is(err, ErrRemoved)
+}
+
+func (s *Store) askOthers(ctx context.Context, member string) (*consensusv1.JoinResponse, error) {
+	request, err := s.request()
+	if err != nil {
+		s.log.Warn("cannot ask the others whether this member is one of them", "error", err)
+		return nil, err
+	}
+	request.Attempt = member
+	ctx, cancel := context.WithTimeout(ctx, askInterval)
+	defer cancel()
+	return s.config.Join(ctx, request)
 }
 
 // acquaintances are the members of the store, as the others have last told. They are never changed.

@@ -54,6 +54,8 @@ type Config struct {
 	Version string
 	// Began is told of the member as soon as etcd runs, which may be long before the store serves; nil: nobody is.
 	Began func(*Local)
+	// Damage is what an earlier call of Open in this process has found; nil: it is looked.
+	Damage *DamagedError
 	// Waiting is told what a member waits for that takes long to serve; nil: nobody is.
 	Waiting func(reason string)
 }
@@ -84,7 +86,8 @@ type Store struct {
 	marker    *marker
 	peering   *peering
 	halted    bool
-	finished  atomic.Bool // the marker's phase is complete
+	damage    *DamagedError // nil: none was found
+	finished  atomic.Bool   // the marker's phase is complete
 	// generation is that of the data, as it was read last.
 	generation atomic.Pointer[Generation]
 	others     acquaintances
@@ -135,6 +138,9 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 	s := &Store{
 		log: config.Log, plan: plan, lock: locked, directory: config.Directory, config: config, marker: found, recoveries: make(chan *recovery), freeSpace: freeSpace,
 	}
+	if s.damage = config.Damage; s.damage == nil {
+		s.damage = inspect(config.Directory, plan.NodeID)
+	}
 	for {
 		err := s.honour(ctx)
 		if err == nil {
@@ -161,29 +167,6 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 	}
 }
 
-func (s *Store) wasRemoved(err error) bool {
-	return errors.Is(err, ErrRemoved) || s.etcd != nil && s.etcd.Server.IsIDRemoved(uint64(s.etcd.Server.MemberID()))
-}
-
-// end closes a member that could not be started. One that was removed from the store of a node that is to have none is none any more.
-func (s *Store) end(err error) error {
-	former := s.marker.Former
-	if !s.halt() {
-		return err
-	}
-	defer s.lock.Close()
-	switch {
-	case former != "" && errors.Is(err, ErrUnwanted):
-		if err := retire(s.directory, s.marker); err != nil {
-			return err
-		}
-		return noneAnyMore(s.plan, former)
-	case former != "" && errors.Is(err, ErrWaiting):
-		return fmt.Errorf("%s%w", rejoining, err)
-	}
-	return err
-}
-
 func (s *Store) start(ctx context.Context) (err error) {
 	config, found := s.config, s.marker
 	s.client, s.etcd, s.halted = nil, nil, false
@@ -201,6 +184,12 @@ func (s *Store) start(ctx context.Context) (err error) {
 		s.pulse.interval = DefaultPulseInterval
 	}
 	s.peering = newPeering(s)
+	if s.damage != nil {
+		if s.asksRemoved(ctx) {
+			return ErrRemoved
+		}
+		return s.damage
+	}
 	how, authority, err := s.begin(ctx)
 	if err != nil {
 		return err

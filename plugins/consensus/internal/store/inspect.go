@@ -1,0 +1,127 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// DamagedError says that a file of the member cannot be read as etcd wrote it. It is an ErrWaiting, too: the member waits for the store to remove it, and then joins anew.
+type DamagedError struct {
+	// File is the file, or the directory if it cannot be told which one of it.
+	File string
+	// Cause is what reading it says.
+	Cause error
+	// Node is the one whose member it is.
+	Node string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the data of this node's member of the store cannot be used: %s is damaged: %v; if the store has other members, run `reeve store replace %s`, which has a new member take its place; "+
+		"if it has none, restore the cluster from a snapshot", e.File, e.Cause, e.Node)
+}
+
+// Unwrap implements the interface of package errors.
+func (e *DamagedError) Unwrap() error { return e.Cause }
+
+// Is implements the interface of package errors.
+func (e *DamagedError) Is(target error) bool { return target == ErrWaiting }
+
+// inspect says which file of the member etcd could not use; nil: none. Both the log and the database are read as a whole, as etcd does when it starts: where it finds a damaged page, some of
+// its goroutines end the process.
+func inspect(directory, node string) *DamagedError {
+	files := etcdDirectory(directory)
+	if !wal.Exist(datadir.ToWALDir(files)) {
+		return nil
+	}
+	path, err := inspectFiles(files)
+	if err == nil {
+		return nil
+	}
+	return &DamagedError{File: path, Cause: err, Node: node}
+}
+
+func inspectFiles(files string) (path string, err error) {
+	path = datadir.ToWALDir(files)
+	names, err := segmentsSince(path, lastSnapshot(datadir.ToSnapDir(files)))
+	if err != nil {
+		return path, err
+	}
+	for n, name := range names {
+		if err := inspectSegment(name, n == len(names)-1); err != nil {
+			return name, err
+		}
+	}
+	path = datadir.ToBackendFileName(files)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return path, nil // a member that takes the data over has none yet; that of another one is looked for elsewhere
+	}
+	return path, inspectDatabase(path)
+}
+
+// inspectSegment reads one file of the log. The last record of the last one may be cut off, by a crash; etcd repairs that.
+func inspectSegment(name string, last bool) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	decoder, record := wal.NewDecoder(fileutil.NewFileReader(file)), &walpb.Record{}
+	for err = decoder.Decode(record); err == nil; err = decoder.Decode(record) {
+		if record.GetType() != wal.CrcType {
+			continue
+		}
+		if crc := decoder.LastCRC(); crc != 0 && record.Validate(crc) != nil {
+			return wal.ErrCRCMismatch
+		}
+		decoder.UpdateCRC(record.GetCrc())
+	}
+	if errors.Is(err, io.EOF) || last && errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// openBound is how long the lock of the database is waited for, which nobody should have.
+const openBound = 5 * time.Second
+
+// inspectDatabase reads the database. Its free pages, which nobody has written down, are not looked for: bbolt does that in a goroutine of its own.
+func inspectDatabase(path string) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // bbolt maps the file, which may be shorter than it says
+	err := guard(func() error {
+		database, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: openBound})
+		if err != nil {
+			return err
+		}
+		defer database.Close()
+		return database.View(func(tx *bolt.Tx) error {
+			return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
+				return bucket.ForEach(func(key, value []byte) error {
+					if string(name) != "key" {
+						return nil
+					}
+					if err := proto.Unmarshal(value, &mvccpb.KeyValue{}); err != nil {
+						return fmt.Errorf("the entry %x: %w", key, err)
+					}
+					return nil
+				})
+			})
+		})
+	})
+	if broken := (*BrokenError)(nil); errors.As(err, &broken) {
+		return errors.New(broken.Cause)
+	}
+	return err
+}
