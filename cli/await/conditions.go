@@ -103,6 +103,28 @@ func Member(gone bool) Condition {
 	return c
 }
 
+// Replaced is the condition that another member of a node than a former one is in the consensus store, and votes. On the way it reports every step of the store.
+func Replaced(former string) Condition {
+	c := &condition{wanted: "the node's new member of the store votes", unmet: "the node's new member of the store does not vote"}
+	c.judge = func(known Seen) Verdict {
+		store := known.Node.GetStore()
+		switch {
+		case known.Node == nil:
+			return Verdict{Outcome: Pending, Text: "no curator has reported the store"}
+		case store.GetMemberId() == former:
+			verdict := Verdict{Outcome: Pending, Text: output.WithReason("the store has the node's former member", store.GetStep())}
+			if store.GetStuck() {
+				verdict.Outcome, verdict.Next = Doubtful, "The step says why; `reeve store status` shows the state of the store."
+			}
+			return verdict
+		case store.GetMemberId() != "" && !store.GetLearner() && store.GetStep() == "":
+			return Verdict{Outcome: Done, Text: c.wanted}
+		}
+		return Verdict{Outcome: Pending, Text: storeText(store)}
+	}
+	return c
+}
+
 // storeText says what the store does for a node.
 func storeText(store *clusterv1.StoreMembership) string {
 	text := "the store has no member of the node yet"

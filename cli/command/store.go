@@ -12,7 +12,7 @@ import (
 )
 
 func (c *commands) store() *cobra.Command {
-	return group("store", "The consensus store", c.storeStatus(), c.storeRecover(), c.storeRecoverQuorum(), c.storeSnapshot())
+	return group("store", "The consensus store", c.storeStatus(), c.storeRecover(), c.storeRecoverQuorum(), c.storeSnapshot(), c.storeReplace())
 }
 
 func (c *commands) storeStatus() *cobra.Command {

@@ -35,6 +35,9 @@ func OfNode(node *clusterv1.Node) (problems []string) {
 
 // ofMember returns the problems of a node's member of the consensus store.
 func ofMember(member *clusterv1.StoreMembership) (problems []string) {
+	if damage := member.GetDamage(); damage != "" {
+		problems = append(problems, "its member of the consensus store is damaged: "+damage)
+	}
 	if member.GetSilent() {
 		problems = append(problems, "its member of the consensus store does not answer the store's leader")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
@@ -43,6 +44,11 @@ func Parse(content []byte) (*consensusv1.DesiredState, error) {
 			return nil, fmt.Errorf("users[%d]: the user %s may have %d bytes and %d leases: less than nothing", n, user.ConsensusUser, user.BytesQuota, user.LeasesQuota)
 		}
 		seen[user.ConsensusUser] = user.Role
+	}
+	for n, member := range desired.ReplacedMembers {
+		if _, err := peers.ParseMember(member); err != nil {
+			return nil, fmt.Errorf("replaced_members[%d]: %w", n, err)
+		}
 	}
 	for n, user := range desired.WipedUsers {
 		if !identity.ValidConsensusUser(user) {

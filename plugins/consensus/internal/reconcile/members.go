@@ -62,6 +62,7 @@ type Members struct {
 	MembersConfig
 	key, state string
 	last       []string // of the last good document
+	replaced   []string // of the same
 	asked      uint64   // of the same
 	learner    learning
 	marks      marks

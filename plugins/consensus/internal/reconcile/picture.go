@@ -23,6 +23,7 @@ import (
 // picture is what a round goes by.
 type picture struct {
 	desired  []string
+	replaced []string // IDs of members
 	revision int64 // of the document
 	own      store.Peer
 	peers    []store.Peer
@@ -48,6 +49,11 @@ func (p *picture) tell(node, step string, stuck bool) {
 }
 
 func (p *picture) wants(node string) bool { return slices.Contains(p.desired, node) }
+
+// keeps reports whether a member is to stay: its node is to have one, and not a new one in its place.
+func (p *picture) keeps(id uint64, node string) bool {
+	return p.wants(node) && !slices.Contains(p.replaced, peers.FormatMember(id))
+}
 
 // follows reports whether a member answers and follows the leader, who is the local one.
 func (p *picture) follows(peer store.Peer) bool {
@@ -159,9 +165,9 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	if found := answer.Responses[0].GetResponseRange().GetKvs(); len(found) > 0 {
 		p.revision = found[0].ModRevision
 		if parsed, err := desired.Parse(found[0].Value); err == nil { // the reconciler of the users says so if it cannot be read
-			m.last, m.asked = parsed.GetMembers(), parsed.GetPeerAuthorities()
+			m.last, m.replaced, m.asked = parsed.GetMembers(), parsed.GetReplacedMembers(), parsed.GetPeerAuthorities()
 		}
-		p.desired, p.authority.asked = m.last, m.asked
+		p.desired, p.replaced, p.authority.asked = m.last, m.replaced, m.asked
 	}
 	p.peers = m.Store.Peers()
 	for _, peer := range p.peers {

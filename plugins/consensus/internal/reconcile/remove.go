@@ -24,14 +24,14 @@ const noteBound = 2 * stepBound
 func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error) {
 	var first *store.Peer
 	for n, peer := range p.peers {
-		if p.wants(peer.Node) {
+		if p.keeps(peer.ID, peer.Node) {
 			continue
 		}
 		stay, silent := p.voters(peer.ID)
 		all, allSilent := p.voters(0)
 		switch {
 		case len(stay) == 0:
-			p.tell(peer.Node, "cannot be taken out: its member is the last one, which holds all of the cluster's data; have another node join the store first", true)
+			p.tell(peer.Node, "cannot be taken out: its member is the last one, which holds all of the cluster's data; have another node join the store first, or restore the cluster from a snapshot", true)
 			continue
 		case !p.measured:
 			p.tell(peer.Node, "its member is about to be removed: it is looked whether the others keep up", false)
@@ -59,7 +59,7 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 			busy = true
 			continue
 		}
-		p.tell(peer.Node, "its member is being removed", false)
+		p.tell(peer.Node, p.leaving(peer.Node), false)
 		_, noted := p.removed[peer.ID]
 		if first == nil || noted || first.ID == p.own.ID { // the leader goes last
 			if first = &p.peers[n]; noted {
@@ -80,13 +80,21 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 	return true, m.hand(ctx, p)
 }
 
+// leaving says that a member is being removed.
+func (p *picture) leaving(node string) string {
+	if p.wants(node) {
+		return "its member is being removed, for a new one of the node to join in its place"
+	}
+	return "its member is being removed"
+}
+
 // hand moves the leadership to the voter that stays and has come furthest. It removes the former leader.
 func (m *Members) hand(ctx context.Context, p *picture) error {
 	var to *store.Peer
 	stay, _ := p.voters(p.own.ID)
 	stay = p.heirs(stay)
 	for n, peer := range stay {
-		if to == nil || p.wants(peer.Node) && !p.wants(to.Node) || p.wants(peer.Node) == p.wants(to.Node) && p.answers[peer.ID].Applied > p.answers[to.ID].Applied {
+		if to == nil || p.keeps(peer.ID, peer.Node) && !p.keeps(to.ID, to.Node) || p.keeps(peer.ID, peer.Node) == p.keeps(to.ID, to.Node) && p.answers[peer.ID].Applied > p.answers[to.ID].Applied {
 			to = &stay[n]
 		}
 	}
@@ -104,7 +112,7 @@ func (m *Members) hand(ctx context.Context, p *picture) error {
 // underWay is another voter whose removal was noted, maybe by a former leader that is still about to carry it out; nil: there is none.
 func (m *Members) underWay(p *picture, but uint64) *store.Peer {
 	for n, peer := range p.peers {
-		if since, ok := m.noted[peer.ID]; ok && peer.ID != but && !peer.Learner && !p.wants(peer.Node) && time.Since(since) < noteBound {
+		if since, ok := m.noted[peer.ID]; ok && peer.ID != but && !peer.Learner && !p.keeps(peer.ID, peer.Node) && time.Since(since) < noteBound {
 			return &p.peers[n]
 		}
 	}
@@ -172,7 +180,7 @@ func (m *Members) finishRemovals(ctx context.Context, p *picture) (done bool, er
 		}
 		there := slices.ContainsFunc(p.peers, func(peer store.Peer) bool { return peer.ID == id })
 		switch {
-		case there && !p.wants(node):
+		case there && !p.keeps(id, node):
 			continue // noted, and not removed yet
 		case !there && len(missing) > 0:
 			if p.of(node) == nil {

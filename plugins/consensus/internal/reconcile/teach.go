@@ -30,7 +30,7 @@ func (m *Members) teach(ctx context.Context, p *picture, peer store.Peer) error 
 	if m.learner.id != peer.ID {
 		m.learner = learning{id: peer.ID, since: now}
 	}
-	if !p.wants(peer.Node) {
+	if !p.keeps(peer.ID, peer.Node) {
 		return m.drop(ctx, p, peer, "")
 	}
 	if answers && state.Applied > m.learner.applied {

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,7 +156,11 @@ func obey(ctx context.Context, client *clientv3.Client) {
 			}
 			told := &consensusv1.StoreState{DesiredRevision: event.Kv.ModRevision}
 			for _, node := range desired.GetMembers() {
-				told.Members = append(told.Members, &consensusv1.StoreStateMember{NodeId: node, MemberId: node[len(node)-16:], Healthy: true})
+				member := node[len(node)-16:]
+				if slices.Contains(desired.ReplacedMembers, member) {
+					member = "ee" + member[2:]
+				}
+				told.Members = append(told.Members, &consensusv1.StoreStateMember{NodeId: node, MemberId: member, Healthy: true})
 			}
 			value, err := proto.Marshal(told)
 			if err != nil {

@@ -102,6 +102,8 @@ func TestDryRun(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition, "last of the cluster")
 	_, err = owner.DeleteNode(ctx, &clusterv1.DeleteNodeRequest{NodeId: c.id, Force: true, DryRun: true})
 	wantCode(t, err, codes.FailedPrecondition, "last of the cluster")
+	_, err = owner.ReplaceStoreMember(ctx, &clusterv1.ReplaceStoreMemberRequest{NodeId: c.id, DryRun: true})
+	wantCode(t, err, codes.FailedPrecondition, "the consensus store")
 	rotated, err := owner.RotateCA(ctx, &clusterv1.RotateCARequest{Step: clusterv1.CAStep_CA_STEP_PREPARE, DryRun: true})
 	if err != nil || rotated.GetPhase() != clusterv1.CAPhase_CA_PHASE_PREPARED {
 		t.Errorf("RotateCA: %v, %v", rotated, err)
@@ -115,7 +117,7 @@ func TestDryRun(t *testing.T) {
 		!proto.Equal(after.Plugins["extras"], before.Plugins["extras"]) || !proto.Equal(after.Plugins["lamp"], waits) || after.Policy != nil || len(after.Wiped) != 0 || len(after.CA) != 1 {
 		t.Errorf("something was changed: epoch %d, then %d", before.Epoch, after.Epoch)
 	}
-	for _, entry := range c.log(23) {
+	for _, entry := range c.log(24) {
 		if entry.GetParameters()["dry_run"] != "true" {
 			t.Errorf("%s does not say that it was a dry run", told(entry))
 		}
@@ -129,7 +131,7 @@ func TestDryRun(t *testing.T) {
 	}
 	slices.Sort(could)
 	if got := strings.Join(could, " "); got != "AcceptNode AddOperator AddPlugin AddPluginReport AddRole ApproveNode ApprovePlugin CreateTicket "+
-		"DecommissionNode DeleteNode DrainNode RemovePlugin RemoveRole RevokeOperator RevokeTicket RotateCA SetGrants SetLabels SetPolicy SetRoles" {
+		"DecommissionNode DeleteNode DrainNode RemovePlugin RemoveRole ReplaceStoreMember RevokeOperator RevokeTicket RotateCA SetGrants SetLabels SetPolicy SetRoles" {
 		t.Errorf("dry runs of %s", got)
 	}
 }

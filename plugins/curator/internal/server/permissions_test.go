@@ -227,6 +227,7 @@ func TestDeclaredPermissions(t *testing.T) {
 		"ManagementService.CreateTicket": "OWNER audited", "ManagementService.ListTickets": read, "ManagementService.RevokeTicket": "OWNER audited",
 		"ManagementService.ApproveNode": "OWNER audited", "ManagementService.AcceptNode": "OWNER audited", "ManagementService.SetLabels": write,
 		"ManagementService.DrainNode": write, "ManagementService.DecommissionNode": "OWNER audited", "ManagementService.DeleteNode": "OWNER audited",
+		"ManagementService.ReplaceStoreMember": "OWNER audited",
 	}
 	services := clusterv1.File_reeve_cluster_v1_cluster_proto.Services()
 	for i := range services.Len() {

@@ -14,7 +14,7 @@ import (
 const CapabilityConsensus = "reeve.consensus.v1"
 
 // Desired computes what the consensus role should make true: a user for every granted ConsensusUser but clusterUser, which always is, and a
-// member on every node that is Up and is assigned a role that provides the store and does not leave. Users that are not granted any more are in it no more, and are wiped if
+// member on every node that is Up and is assigned a role that provides the store and does not leave, a new one where the present one is to be replaced. Users that are not granted any more are in it no more, and are wiped if
 // that was asked for. The CA of the store's members is replaced each time that one of the cluster was retired. It is a function of the records alone, so it is
 // computed again in every transaction that changes them.
 func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
@@ -31,7 +31,7 @@ func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
 			}
 		}
 	}
-	desired.Members, desired.PeerAuthorities = state.StoreNodes(), state.CARetired
+	desired.Members, desired.ReplacedMembers, desired.PeerAuthorities = state.StoreNodes(), state.replacedMembers(), state.CARetired
 	for _, user := range state.Wiped {
 		// Nobody loses keys who has a user, whatever the record says.
 		if user != clusterUser && !granted[user] {

@@ -19,6 +19,21 @@ func (s *State) StoreNodes() []string {
 	return ids
 }
 
+// ToBeStoreMember reports whether a node is to have a member of the consensus store.
+func (s *State) ToBeStoreMember(node string) bool { return s.toBeMember(s.Nodes[node]) }
+
+// replacedMembers are the members of such nodes that are to be replaced, sorted.
+func (s *State) replacedMembers() []string {
+	var ids []string
+	for _, node := range s.StoreNodes() {
+		if member := s.Nodes[node].GetReplacedMember(); member != "" {
+			ids = append(ids, member)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // toBeMember reports whether a node is to have a member of the consensus store.
 func (s *State) toBeMember(node *clusterv1.NodeRecord) bool {
 	return node.GetState() == clusterv1.NodeState_NODE_STATE_UP && slices.ContainsFunc(node.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool {
@@ -54,7 +69,7 @@ func (s *State) membership(record *clusterv1.NodeRecord) *clusterv1.StoreMembers
 		if member.GetNodeId() == record.GetId() {
 			return &clusterv1.StoreMembership{
 				MemberId: member.GetMemberId(), Learner: member.GetLearner(), Step: member.GetStep(), Stuck: member.GetStuck(),
-				Silent: member.GetMemberId() != "" && !member.GetHealthy(), Unreached: member.GetUnreached(),
+				Silent: member.GetMemberId() != "" && !member.GetHealthy(), Unreached: member.GetUnreached(), Damage: member.GetDamage(),
 			}
 		}
 	}

@@ -2894,6 +2894,104 @@ func (x *DeleteNodeResponse) GetBypassed() []string {
 	return nil
 }
 
+type ReplaceStoreMemberRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceStoreMemberRequest) Reset() {
+	*x = ReplaceStoreMemberRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceStoreMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceStoreMemberRequest) ProtoMessage() {}
+
+func (x *ReplaceStoreMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceStoreMemberRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceStoreMemberRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ReplaceStoreMemberRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ReplaceStoreMemberRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ReplaceStoreMemberResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its replaced_member is the ID of the member that goes.
+	Node          *NodeRecord `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceStoreMemberResponse) Reset() {
+	*x = ReplaceStoreMemberResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceStoreMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceStoreMemberResponse) ProtoMessage() {}
+
+func (x *ReplaceStoreMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceStoreMemberResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceStoreMemberResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ReplaceStoreMemberResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
 type ListCertificatesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most how many certificates beside those of the CA, and never more than 1000; 0: all that there are, as far as one answer holds them.
@@ -2906,7 +3004,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3016,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3029,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListCertificatesRequest) GetLimit() uint32 {
@@ -2964,7 +3062,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3074,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3087,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListCertificatesResponse) GetCertificates() []*Certificate {
@@ -3040,7 +3138,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3150,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3163,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -3130,7 +3228,7 @@ type RotateCARequest struct {
 
 func (x *RotateCARequest) Reset() {
 	*x = RotateCARequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3240,7 @@ func (x *RotateCARequest) String() string {
 func (*RotateCARequest) ProtoMessage() {}
 
 func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3253,7 @@ func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCARequest.ProtoReflect.Descriptor instead.
 func (*RotateCARequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RotateCARequest) GetStep() CAStep {
@@ -3193,7 +3291,7 @@ type RotateCAResponse struct {
 
 func (x *RotateCAResponse) Reset() {
 	*x = RotateCAResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3303,7 @@ func (x *RotateCAResponse) String() string {
 func (*RotateCAResponse) ProtoMessage() {}
 
 func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3316,7 @@ func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCAResponse.ProtoReflect.Descriptor instead.
 func (*RotateCAResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RotateCAResponse) GetPhase() CAPhase {
@@ -3250,7 +3348,7 @@ type GetClusterInfoRequest struct {
 
 func (x *GetClusterInfoRequest) Reset() {
 	*x = GetClusterInfoRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +3360,7 @@ func (x *GetClusterInfoRequest) String() string {
 func (*GetClusterInfoRequest) ProtoMessage() {}
 
 func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +3373,7 @@ func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 type GetClusterInfoResponse struct {
@@ -3292,7 +3390,7 @@ type GetClusterInfoResponse struct {
 
 func (x *GetClusterInfoResponse) Reset() {
 	*x = GetClusterInfoResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3402,7 @@ func (x *GetClusterInfoResponse) String() string {
 func (*GetClusterInfoResponse) ProtoMessage() {}
 
 func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3415,7 @@ func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetClusterInfoResponse) GetClusterId() string {
@@ -3367,7 +3465,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3477,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3490,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListNodesRequest) GetLimit() uint32 {
@@ -3421,7 +3519,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3433,7 +3531,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3446,7 +3544,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3472,7 +3570,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3484,7 +3582,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3497,7 +3595,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetNodeRequest) GetNodeId() string {
@@ -3516,7 +3614,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3626,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3639,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -3560,7 +3658,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3670,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3683,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchNodeRequest) GetNodeId() string {
@@ -3604,7 +3702,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +3714,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3727,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchNodeResponse) GetNode() *Node {
@@ -3655,7 +3753,7 @@ type AddRoleRequest struct {
 
 func (x *AddRoleRequest) Reset() {
 	*x = AddRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3765,7 @@ func (x *AddRoleRequest) String() string {
 func (*AddRoleRequest) ProtoMessage() {}
 
 func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3778,7 @@ func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleRequest.ProtoReflect.Descriptor instead.
 func (*AddRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AddRoleRequest) GetNodeId() string {
@@ -3727,7 +3825,7 @@ type AddRoleResponse struct {
 
 func (x *AddRoleResponse) Reset() {
 	*x = AddRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3837,7 @@ func (x *AddRoleResponse) String() string {
 func (*AddRoleResponse) ProtoMessage() {}
 
 func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3850,7 @@ func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleResponse.ProtoReflect.Descriptor instead.
 func (*AddRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AddRoleResponse) GetNode() *NodeRecord {
@@ -3776,7 +3874,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3886,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3899,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RemoveRoleRequest) GetNodeId() string {
@@ -3841,7 +3939,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +3951,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +3964,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RemoveRoleResponse) GetNode() *NodeRecord {
@@ -3891,7 +3989,7 @@ type SetRolesRequest struct {
 
 func (x *SetRolesRequest) Reset() {
 	*x = SetRolesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3903,7 +4001,7 @@ func (x *SetRolesRequest) String() string {
 func (*SetRolesRequest) ProtoMessage() {}
 
 func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3916,7 +4014,7 @@ func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesRequest.ProtoReflect.Descriptor instead.
 func (*SetRolesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SetRolesRequest) GetNodeId() string {
@@ -3956,7 +4054,7 @@ type SetRolesResponse struct {
 
 func (x *SetRolesResponse) Reset() {
 	*x = SetRolesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4066,7 @@ func (x *SetRolesResponse) String() string {
 func (*SetRolesResponse) ProtoMessage() {}
 
 func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4079,7 @@ func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesResponse.ProtoReflect.Descriptor instead.
 func (*SetRolesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SetRolesResponse) GetNode() *NodeRecord {
@@ -4010,7 +4108,7 @@ type AddPluginRequest struct {
 
 func (x *AddPluginRequest) Reset() {
 	*x = AddPluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4120,7 @@ func (x *AddPluginRequest) String() string {
 func (*AddPluginRequest) ProtoMessage() {}
 
 func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4133,7 @@ func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *AddPluginRequest) GetManifest() *v11.Manifest {
@@ -4090,7 +4188,7 @@ type AddPluginResponse struct {
 
 func (x *AddPluginResponse) Reset() {
 	*x = AddPluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4102,7 +4200,7 @@ func (x *AddPluginResponse) String() string {
 func (*AddPluginResponse) ProtoMessage() {}
 
 func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4115,7 +4213,7 @@ func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AddPluginResponse) GetPlugin() *PluginRecord {
@@ -4141,7 +4239,7 @@ type ApprovePluginRequest struct {
 
 func (x *ApprovePluginRequest) Reset() {
 	*x = ApprovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4153,7 +4251,7 @@ func (x *ApprovePluginRequest) String() string {
 func (*ApprovePluginRequest) ProtoMessage() {}
 
 func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4166,7 +4264,7 @@ func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginRequest.ProtoReflect.Descriptor instead.
 func (*ApprovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ApprovePluginRequest) GetName() string {
@@ -4213,7 +4311,7 @@ type ApprovePluginResponse struct {
 
 func (x *ApprovePluginResponse) Reset() {
 	*x = ApprovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4323,7 @@ func (x *ApprovePluginResponse) String() string {
 func (*ApprovePluginResponse) ProtoMessage() {}
 
 func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4336,7 @@ func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginResponse.ProtoReflect.Descriptor instead.
 func (*ApprovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ApprovePluginResponse) GetPlugin() *PluginRecord {
@@ -4263,7 +4361,7 @@ type SetGrantsRequest struct {
 
 func (x *SetGrantsRequest) Reset() {
 	*x = SetGrantsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4275,7 +4373,7 @@ func (x *SetGrantsRequest) String() string {
 func (*SetGrantsRequest) ProtoMessage() {}
 
 func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4288,7 +4386,7 @@ func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SetGrantsRequest) GetPlugin() string {
@@ -4328,7 +4426,7 @@ type SetGrantsResponse struct {
 
 func (x *SetGrantsResponse) Reset() {
 	*x = SetGrantsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4438,7 @@ func (x *SetGrantsResponse) String() string {
 func (*SetGrantsResponse) ProtoMessage() {}
 
 func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4353,7 +4451,7 @@ func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsResponse.ProtoReflect.Descriptor instead.
 func (*SetGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SetGrantsResponse) GetPlugin() *PluginRecord {
@@ -4378,7 +4476,7 @@ type RemovePluginRequest struct {
 
 func (x *RemovePluginRequest) Reset() {
 	*x = RemovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4488,7 @@ func (x *RemovePluginRequest) String() string {
 func (*RemovePluginRequest) ProtoMessage() {}
 
 func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4501,7 @@ func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginRequest.ProtoReflect.Descriptor instead.
 func (*RemovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RemovePluginRequest) GetName() string {
@@ -4446,7 +4544,7 @@ type RemovePluginResponse struct {
 
 func (x *RemovePluginResponse) Reset() {
 	*x = RemovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4458,7 +4556,7 @@ func (x *RemovePluginResponse) String() string {
 func (*RemovePluginResponse) ProtoMessage() {}
 
 func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4471,7 +4569,7 @@ func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginResponse.ProtoReflect.Descriptor instead.
 func (*RemovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RemovePluginResponse) GetPlugin() *PluginRecord {
@@ -4504,7 +4602,7 @@ type AddPluginReportRequest struct {
 
 func (x *AddPluginReportRequest) Reset() {
 	*x = AddPluginReportRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4614,7 @@ func (x *AddPluginReportRequest) String() string {
 func (*AddPluginReportRequest) ProtoMessage() {}
 
 func (x *AddPluginReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4627,7 @@ func (x *AddPluginReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginReportRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginReportRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *AddPluginReportRequest) GetPlugin() string {
@@ -4569,7 +4667,7 @@ type AddPluginReportResponse struct {
 
 func (x *AddPluginReportResponse) Reset() {
 	*x = AddPluginReportResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +4679,7 @@ func (x *AddPluginReportResponse) String() string {
 func (*AddPluginReportResponse) ProtoMessage() {}
 
 func (x *AddPluginReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +4692,7 @@ func (x *AddPluginReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginReportResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginReportResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AddPluginReportResponse) GetPlugin() *PluginRecord {
@@ -4616,7 +4714,7 @@ type GetPluginReportRequest struct {
 
 func (x *GetPluginReportRequest) Reset() {
 	*x = GetPluginReportRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4628,7 +4726,7 @@ func (x *GetPluginReportRequest) String() string {
 func (*GetPluginReportRequest) ProtoMessage() {}
 
 func (x *GetPluginReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4641,7 +4739,7 @@ func (x *GetPluginReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPluginReportRequest.ProtoReflect.Descriptor instead.
 func (*GetPluginReportRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetPluginReportRequest) GetPlugin() string {
@@ -4668,7 +4766,7 @@ type GetPluginReportResponse struct {
 
 func (x *GetPluginReportResponse) Reset() {
 	*x = GetPluginReportResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4680,7 +4778,7 @@ func (x *GetPluginReportResponse) String() string {
 func (*GetPluginReportResponse) ProtoMessage() {}
 
 func (x *GetPluginReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4693,7 +4791,7 @@ func (x *GetPluginReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPluginReportResponse.ProtoReflect.Descriptor instead.
 func (*GetPluginReportResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GetPluginReportResponse) GetReport() []byte {
@@ -4711,7 +4809,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4821,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4834,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 type GetPolicyResponse struct {
@@ -4748,7 +4846,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4760,7 +4858,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4773,7 +4871,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4795,7 +4893,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +4905,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +4918,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SetPolicyRequest) GetPolicy() *ClusterPolicy {
@@ -4846,7 +4944,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +4956,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +4969,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4889,7 +4987,7 @@ type StreamSnapshotRequest struct {
 
 func (x *StreamSnapshotRequest) Reset() {
 	*x = StreamSnapshotRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4901,7 +4999,7 @@ func (x *StreamSnapshotRequest) String() string {
 func (*StreamSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +5012,7 @@ func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 type StreamSnapshotResponse struct {
@@ -4927,7 +5025,7 @@ type StreamSnapshotResponse struct {
 
 func (x *StreamSnapshotResponse) Reset() {
 	*x = StreamSnapshotResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4939,7 +5037,7 @@ func (x *StreamSnapshotResponse) String() string {
 func (*StreamSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4952,7 +5050,7 @@ func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StreamSnapshotResponse) GetData() []byte {
@@ -4970,7 +5068,7 @@ type StreamUnencryptedSnapshotRequest struct {
 
 func (x *StreamUnencryptedSnapshotRequest) Reset() {
 	*x = StreamUnencryptedSnapshotRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4982,7 +5080,7 @@ func (x *StreamUnencryptedSnapshotRequest) String() string {
 func (*StreamUnencryptedSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamUnencryptedSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4995,7 +5093,7 @@ func (x *StreamUnencryptedSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUnencryptedSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamUnencryptedSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 type StreamUnencryptedSnapshotResponse struct {
@@ -5008,7 +5106,7 @@ type StreamUnencryptedSnapshotResponse struct {
 
 func (x *StreamUnencryptedSnapshotResponse) Reset() {
 	*x = StreamUnencryptedSnapshotResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5020,7 +5118,7 @@ func (x *StreamUnencryptedSnapshotResponse) String() string {
 func (*StreamUnencryptedSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamUnencryptedSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5033,7 +5131,7 @@ func (x *StreamUnencryptedSnapshotResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use StreamUnencryptedSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamUnencryptedSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *StreamUnencryptedSnapshotResponse) GetData() []byte {
@@ -5051,7 +5149,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5063,7 +5161,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5076,7 +5174,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 type ListPluginsResponse struct {
@@ -5089,7 +5187,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5199,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5212,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -5138,7 +5236,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5150,7 +5248,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5163,7 +5261,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -5201,7 +5299,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5213,7 +5311,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5226,7 +5324,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -5271,7 +5369,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5381,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5394,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -5336,7 +5434,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5446,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5459,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -5379,7 +5477,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5489,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5502,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 type ListOperatorsResponse struct {
@@ -5419,7 +5517,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5431,7 +5529,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5444,7 +5542,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -5472,7 +5570,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5484,7 +5582,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5497,7 +5595,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -5528,7 +5626,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5540,7 +5638,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5553,7 +5651,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -5589,7 +5687,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5601,7 +5699,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5614,7 +5712,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -5643,7 +5741,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5655,7 +5753,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5668,7 +5766,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{97}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -5716,7 +5814,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5728,7 +5826,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5741,7 +5839,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{98}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -6010,7 +6108,12 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"b\n" +
 	"\x12DeleteNodeResponse\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x12\x1a\n" +
-	"\bbypassed\x18\x02 \x03(\tR\bbypassed\"E\n" +
+	"\bbypassed\x18\x02 \x03(\tR\bbypassed\"Y\n" +
+	"\x19ReplaceStoreMemberRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"N\n" +
+	"\x1aReplaceStoreMemberResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"E\n" +
 	"\x17ListCertificatesRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\"\xc6\x01\n" +
@@ -6247,7 +6350,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06Commit\x12\x1f.reeve.cluster.v1.CommitRequest\x1a .reeve.cluster.v1.CommitResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\a\x18\x01\x12P\n" +
 	"\x04Join\x12\x1d.reeve.cluster.v1.JoinRequest\x1a\x1e.reeve.cluster.v1.JoinResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\a\x18\x012\xfd\x1b\n" +
+	"\x01\a\x18\x012\xf9\x1c\n" +
 	"\x11ManagementService\x12h\n" +
 	"\fCreateTicket\x12%.reeve.cluster.v1.CreateTicketRequest\x1a&.reeve.cluster.v1.CreateTicketResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x03\x18\x01\x12g\n" +
@@ -6270,6 +6373,8 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x01\x03\x18\x01\x12b\n" +
 	"\n" +
 	"DeleteNode\x12#.reeve.cluster.v1.DeleteNodeRequest\x1a$.reeve.cluster.v1.DeleteNodeResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12z\n" +
+	"\x12ReplaceStoreMember\x12+.reeve.cluster.v1.ReplaceStoreMemberRequest\x1a,.reeve.cluster.v1.ReplaceStoreMemberResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x03\x18\x01\x12v\n" +
 	"\x10ListCertificates\x12).reeve.cluster.v1.ListCertificatesRequest\x1a*.reeve.cluster.v1.ListCertificatesResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01\x12\\\n" +
@@ -6340,7 +6445,7 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 107)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(CertificateKind)(0),                      // 0: reeve.cluster.v1.CertificateKind
 	(CAPhase)(0),                              // 1: reeve.cluster.v1.CAPhase
@@ -6392,260 +6497,265 @@ var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*DecommissionNodeResponse)(nil),          // 47: reeve.cluster.v1.DecommissionNodeResponse
 	(*DeleteNodeRequest)(nil),                 // 48: reeve.cluster.v1.DeleteNodeRequest
 	(*DeleteNodeResponse)(nil),                // 49: reeve.cluster.v1.DeleteNodeResponse
-	(*ListCertificatesRequest)(nil),           // 50: reeve.cluster.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),          // 51: reeve.cluster.v1.ListCertificatesResponse
-	(*Certificate)(nil),                       // 52: reeve.cluster.v1.Certificate
-	(*RotateCARequest)(nil),                   // 53: reeve.cluster.v1.RotateCARequest
-	(*RotateCAResponse)(nil),                  // 54: reeve.cluster.v1.RotateCAResponse
-	(*GetClusterInfoRequest)(nil),             // 55: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil),            // 56: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),                  // 57: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),                 // 58: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),                    // 59: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),                   // 60: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),                  // 61: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),                 // 62: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),                    // 63: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),                   // 64: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),                 // 65: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),                // 66: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),                   // 67: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),                  // 68: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),                  // 69: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),                 // 70: reeve.cluster.v1.AddPluginResponse
-	(*ApprovePluginRequest)(nil),              // 71: reeve.cluster.v1.ApprovePluginRequest
-	(*ApprovePluginResponse)(nil),             // 72: reeve.cluster.v1.ApprovePluginResponse
-	(*SetGrantsRequest)(nil),                  // 73: reeve.cluster.v1.SetGrantsRequest
-	(*SetGrantsResponse)(nil),                 // 74: reeve.cluster.v1.SetGrantsResponse
-	(*RemovePluginRequest)(nil),               // 75: reeve.cluster.v1.RemovePluginRequest
-	(*RemovePluginResponse)(nil),              // 76: reeve.cluster.v1.RemovePluginResponse
-	(*AddPluginReportRequest)(nil),            // 77: reeve.cluster.v1.AddPluginReportRequest
-	(*AddPluginReportResponse)(nil),           // 78: reeve.cluster.v1.AddPluginReportResponse
-	(*GetPluginReportRequest)(nil),            // 79: reeve.cluster.v1.GetPluginReportRequest
-	(*GetPluginReportResponse)(nil),           // 80: reeve.cluster.v1.GetPluginReportResponse
-	(*GetPolicyRequest)(nil),                  // 81: reeve.cluster.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),                 // 82: reeve.cluster.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),                  // 83: reeve.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),                 // 84: reeve.cluster.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),             // 85: reeve.cluster.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),            // 86: reeve.cluster.v1.StreamSnapshotResponse
-	(*StreamUnencryptedSnapshotRequest)(nil),  // 87: reeve.cluster.v1.StreamUnencryptedSnapshotRequest
-	(*StreamUnencryptedSnapshotResponse)(nil), // 88: reeve.cluster.v1.StreamUnencryptedSnapshotResponse
-	(*ListPluginsRequest)(nil),                // 89: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),               // 90: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),                      // 91: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),                     // 92: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),                // 93: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),               // 94: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),              // 95: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),             // 96: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),             // 97: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil),            // 98: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),                  // 99: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),                 // 100: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),                        // 101: reeve.cluster.v1.AuditEntry
-	nil,                                       // 102: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                                       // 103: reeve.cluster.v1.RegisterRequest.LabelsEntry
-	nil,                                       // 104: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	nil,                                       // 105: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	nil,                                       // 106: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	nil,                                       // 107: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                                       // 108: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                                       // 109: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),                    // 110: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),                      // 111: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),                        // 112: reeve.cluster.v1.NodeRecord
-	(NodeState)(0),                            // 113: reeve.cluster.v1.NodeState
-	(*Incarnation)(nil),                       // 114: reeve.cluster.v1.Incarnation
-	(*ClusterPolicy)(nil),                     // 115: reeve.cluster.v1.ClusterPolicy
-	(*v1.Directory)(nil),                      // 116: reeve.host.v1.Directory
-	(*Operator)(nil),                          // 117: reeve.cluster.v1.Operator
-	(*v1.DirectoryNode)(nil),                  // 118: reeve.host.v1.DirectoryNode
-	(*NodeStatus)(nil),                        // 119: reeve.cluster.v1.NodeStatus
-	(*Ticket)(nil),                            // 120: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),                        // 121: reeve.cluster.v1.TicketText
-	(*Node)(nil),                              // 122: reeve.cluster.v1.Node
-	(*timestamppb.Timestamp)(nil),             // 123: google.protobuf.Timestamp
-	(*v11.Manifest)(nil),                      // 124: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),                        // 125: reeve.cluster.v1.RoleGrants
-	(OperatorRole)(0),                         // 126: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                               // 127: reeve.cluster.v1.Caller
+	(*ReplaceStoreMemberRequest)(nil),         // 50: reeve.cluster.v1.ReplaceStoreMemberRequest
+	(*ReplaceStoreMemberResponse)(nil),        // 51: reeve.cluster.v1.ReplaceStoreMemberResponse
+	(*ListCertificatesRequest)(nil),           // 52: reeve.cluster.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),          // 53: reeve.cluster.v1.ListCertificatesResponse
+	(*Certificate)(nil),                       // 54: reeve.cluster.v1.Certificate
+	(*RotateCARequest)(nil),                   // 55: reeve.cluster.v1.RotateCARequest
+	(*RotateCAResponse)(nil),                  // 56: reeve.cluster.v1.RotateCAResponse
+	(*GetClusterInfoRequest)(nil),             // 57: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil),            // 58: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),                  // 59: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),                 // 60: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),                    // 61: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),                   // 62: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),                  // 63: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),                 // 64: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),                    // 65: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),                   // 66: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),                 // 67: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),                // 68: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),                   // 69: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),                  // 70: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),                  // 71: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),                 // 72: reeve.cluster.v1.AddPluginResponse
+	(*ApprovePluginRequest)(nil),              // 73: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),             // 74: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),                  // 75: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),                 // 76: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),               // 77: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),              // 78: reeve.cluster.v1.RemovePluginResponse
+	(*AddPluginReportRequest)(nil),            // 79: reeve.cluster.v1.AddPluginReportRequest
+	(*AddPluginReportResponse)(nil),           // 80: reeve.cluster.v1.AddPluginReportResponse
+	(*GetPluginReportRequest)(nil),            // 81: reeve.cluster.v1.GetPluginReportRequest
+	(*GetPluginReportResponse)(nil),           // 82: reeve.cluster.v1.GetPluginReportResponse
+	(*GetPolicyRequest)(nil),                  // 83: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),                 // 84: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),                  // 85: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),                 // 86: reeve.cluster.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),             // 87: reeve.cluster.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),            // 88: reeve.cluster.v1.StreamSnapshotResponse
+	(*StreamUnencryptedSnapshotRequest)(nil),  // 89: reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	(*StreamUnencryptedSnapshotResponse)(nil), // 90: reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	(*ListPluginsRequest)(nil),                // 91: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),               // 92: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),                      // 93: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),                     // 94: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),                // 95: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),               // 96: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),              // 97: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),             // 98: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),             // 99: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),            // 100: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),                  // 101: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),                 // 102: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),                        // 103: reeve.cluster.v1.AuditEntry
+	nil,                                       // 104: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                                       // 105: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                                       // 106: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                                       // 107: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                                       // 108: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                                       // 109: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                                       // 110: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                                       // 111: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),                    // 112: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),                      // 113: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),                        // 114: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                            // 115: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),                       // 116: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),                     // 117: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),                      // 118: reeve.host.v1.Directory
+	(*Operator)(nil),                          // 119: reeve.cluster.v1.Operator
+	(*v1.DirectoryNode)(nil),                  // 120: reeve.host.v1.DirectoryNode
+	(*NodeStatus)(nil),                        // 121: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                            // 122: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),                        // 123: reeve.cluster.v1.TicketText
+	(*Node)(nil),                              // 124: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),             // 125: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),                      // 126: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),                        // 127: reeve.cluster.v1.RoleGrants
+	(OperatorRole)(0),                         // 128: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                               // 129: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	102, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	110, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	111, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	104, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	112, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	113, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
 	3,   // 3: reeve.cluster.v1.RestoreRequest.node:type_name -> reeve.cluster.v1.BootstrapRequest
-	103, // 4: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
-	110, // 5: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	112, // 6: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	113, // 7: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
-	114, // 8: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	112, // 9: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	111, // 10: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	115, // 11: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	114, // 12: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	112, // 13: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	111, // 14: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	116, // 15: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	117, // 16: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	115, // 17: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	105, // 4: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	112, // 5: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	114, // 6: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	115, // 7: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	116, // 8: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	114, // 9: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	113, // 10: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	117, // 11: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	116, // 12: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	114, // 13: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	113, // 14: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	118, // 15: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	119, // 16: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	117, // 17: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
 	19,  // 18: reeve.cluster.v1.WatchResponse.difference:type_name -> reeve.cluster.v1.DirectoryDifference
-	118, // 19: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
-	119, // 20: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	104, // 21: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	120, // 22: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	121, // 23: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
-	120, // 24: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	120, // 25: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	110, // 26: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	105, // 27: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	112, // 28: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	122, // 29: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	106, // 30: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	112, // 31: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	112, // 32: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	112, // 33: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	112, // 34: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	52,  // 35: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
-	1,   // 36: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	0,   // 37: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
-	123, // 38: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
-	123, // 39: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
-	2,   // 40: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
-	1,   // 41: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	122, // 42: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	122, // 43: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	122, // 44: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	112, // 45: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	112, // 46: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	110, // 47: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	112, // 48: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	124, // 49: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	107, // 50: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	125, // 51: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	111, // 52: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	108, // 53: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	125, // 54: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	111, // 55: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	125, // 56: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	111, // 57: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	111, // 58: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	111, // 59: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	115, // 60: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	115, // 61: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	115, // 62: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	111, // 63: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	123, // 64: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	126, // 65: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	126, // 66: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	117, // 67: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	117, // 68: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	117, // 69: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	120, // 70: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	101, // 71: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	123, // 72: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	127, // 73: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	109, // 74: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
-	3,   // 75: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	5,   // 76: reeve.cluster.v1.BootstrapService.Restore:input_type -> reeve.cluster.v1.RestoreRequest
-	7,   // 77: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
-	17,  // 78: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	20,  // 79: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	22,  // 80: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	24,  // 81: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
-	26,  // 82: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	30,  // 83: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
-	9,   // 84: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
-	11,  // 85: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
-	13,  // 86: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
-	15,  // 87: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
-	32,  // 88: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
-	34,  // 89: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
-	36,  // 90: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
-	38,  // 91: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
-	40,  // 92: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
-	42,  // 93: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
-	44,  // 94: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
-	46,  // 95: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
-	48,  // 96: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
-	50,  // 97: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
-	53,  // 98: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
-	55,  // 99: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	57,  // 100: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	59,  // 101: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	61,  // 102: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	63,  // 103: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	65,  // 104: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	67,  // 105: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	69,  // 106: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	71,  // 107: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	73,  // 108: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	75,  // 109: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	77,  // 110: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
-	79,  // 111: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
-	81,  // 112: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	83,  // 113: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	89,  // 114: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	91,  // 115: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	93,  // 116: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	95,  // 117: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	97,  // 118: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	85,  // 119: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
-	87,  // 120: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
-	99,  // 121: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	4,   // 122: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	6,   // 123: reeve.cluster.v1.BootstrapService.Restore:output_type -> reeve.cluster.v1.RestoreResponse
-	8,   // 124: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	18,  // 125: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	21,  // 126: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	23,  // 127: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	25,  // 128: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
-	27,  // 129: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	31,  // 130: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
-	10,  // 131: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
-	12,  // 132: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
-	14,  // 133: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
-	16,  // 134: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	33,  // 135: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	35,  // 136: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	37,  // 137: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	39,  // 138: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	41,  // 139: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	43,  // 140: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	45,  // 141: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	47,  // 142: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	49,  // 143: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	51,  // 144: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	54,  // 145: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	56,  // 146: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	58,  // 147: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	60,  // 148: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	62,  // 149: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	64,  // 150: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	66,  // 151: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	68,  // 152: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	70,  // 153: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	72,  // 154: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	74,  // 155: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	76,  // 156: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	78,  // 157: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
-	80,  // 158: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
-	82,  // 159: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	84,  // 160: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	90,  // 161: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	92,  // 162: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	94,  // 163: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	96,  // 164: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	98,  // 165: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	86,  // 166: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
-	88,  // 167: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
-	100, // 168: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	122, // [122:169] is the sub-list for method output_type
-	75,  // [75:122] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	120, // 19: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
+	121, // 20: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	106, // 21: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	122, // 22: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	123, // 23: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	122, // 24: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	122, // 25: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	112, // 26: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	107, // 27: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	114, // 28: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	124, // 29: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	108, // 30: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	114, // 31: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	114, // 32: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	114, // 33: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	114, // 34: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	114, // 35: reeve.cluster.v1.ReplaceStoreMemberResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	54,  // 36: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
+	1,   // 37: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
+	0,   // 38: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
+	125, // 39: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	125, // 40: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	2,   // 41: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
+	1,   // 42: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
+	124, // 43: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	124, // 44: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	124, // 45: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	114, // 46: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	114, // 47: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	112, // 48: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	114, // 49: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	126, // 50: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	109, // 51: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	127, // 52: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	113, // 53: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	110, // 54: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	127, // 55: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	113, // 56: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	127, // 57: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	113, // 58: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	113, // 59: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	113, // 60: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	117, // 61: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	117, // 62: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	117, // 63: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	113, // 64: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	125, // 65: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	128, // 66: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	128, // 67: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	119, // 68: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	119, // 69: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	119, // 70: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	122, // 71: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	103, // 72: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	125, // 73: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	129, // 74: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	111, // 75: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	3,   // 76: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	5,   // 77: reeve.cluster.v1.BootstrapService.Restore:input_type -> reeve.cluster.v1.RestoreRequest
+	7,   // 78: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	17,  // 79: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	20,  // 80: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	22,  // 81: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	24,  // 82: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
+	26,  // 83: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	30,  // 84: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	9,   // 85: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
+	11,  // 86: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
+	13,  // 87: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
+	15,  // 88: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
+	32,  // 89: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	34,  // 90: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	36,  // 91: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	38,  // 92: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	40,  // 93: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	42,  // 94: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	44,  // 95: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	46,  // 96: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	48,  // 97: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	50,  // 98: reeve.cluster.v1.ManagementService.ReplaceStoreMember:input_type -> reeve.cluster.v1.ReplaceStoreMemberRequest
+	52,  // 99: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	55,  // 100: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	57,  // 101: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	59,  // 102: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	61,  // 103: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	63,  // 104: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	65,  // 105: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	67,  // 106: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	69,  // 107: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	71,  // 108: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	73,  // 109: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	75,  // 110: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	77,  // 111: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	79,  // 112: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
+	81,  // 113: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
+	83,  // 114: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	85,  // 115: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	91,  // 116: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	93,  // 117: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	95,  // 118: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	97,  // 119: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	99,  // 120: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	87,  // 121: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
+	89,  // 122: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	101, // 123: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 124: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 125: reeve.cluster.v1.BootstrapService.Restore:output_type -> reeve.cluster.v1.RestoreResponse
+	8,   // 126: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	18,  // 127: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	21,  // 128: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	23,  // 129: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	25,  // 130: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
+	27,  // 131: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	31,  // 132: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	10,  // 133: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	12,  // 134: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	14,  // 135: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	16,  // 136: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	33,  // 137: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	35,  // 138: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	37,  // 139: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	39,  // 140: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	41,  // 141: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	43,  // 142: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	45,  // 143: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	47,  // 144: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	49,  // 145: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	51,  // 146: reeve.cluster.v1.ManagementService.ReplaceStoreMember:output_type -> reeve.cluster.v1.ReplaceStoreMemberResponse
+	53,  // 147: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	56,  // 148: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	58,  // 149: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	60,  // 150: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	62,  // 151: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	64,  // 152: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	66,  // 153: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	68,  // 154: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	70,  // 155: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	72,  // 156: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	74,  // 157: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	76,  // 158: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	78,  // 159: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	80,  // 160: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
+	82,  // 161: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
+	84,  // 162: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	86,  // 163: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	92,  // 164: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	94,  // 165: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	96,  // 166: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	98,  // 167: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	100, // 168: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	88,  // 169: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
+	90,  // 170: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	102, // 171: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	124, // [124:172] is the sub-list for method output_type
+	76,  // [76:124] is the sub-list for method input_type
+	76,  // [76:76] is the sub-list for extension type_name
+	76,  // [76:76] is the sub-list for extension extendee
+	0,   // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }
@@ -6661,7 +6771,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   107,
+			NumMessages:   109,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -788,6 +788,7 @@ const (
 	ManagementService_DrainNode_FullMethodName                 = "/reeve.cluster.v1.ManagementService/DrainNode"
 	ManagementService_DecommissionNode_FullMethodName          = "/reeve.cluster.v1.ManagementService/DecommissionNode"
 	ManagementService_DeleteNode_FullMethodName                = "/reeve.cluster.v1.ManagementService/DeleteNode"
+	ManagementService_ReplaceStoreMember_FullMethodName        = "/reeve.cluster.v1.ManagementService/ReplaceStoreMember"
 	ManagementService_ListCertificates_FullMethodName          = "/reeve.cluster.v1.ManagementService/ListCertificates"
 	ManagementService_RotateCA_FullMethodName                  = "/reeve.cluster.v1.ManagementService/RotateCA"
 	ManagementService_GetClusterInfo_FullMethodName            = "/reeve.cluster.v1.ManagementService/GetClusterInfo"
@@ -845,6 +846,9 @@ type ManagementServiceClient interface {
 	// forbids it is FailedPrecondition, with a sentence for each thing: that the node lives, that it is the last that has something. With force those are bypassed
 	// that can be, and the answer names them.
 	DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error)
+	// ReplaceStoreMember has the store remove the member of a node, whose data is damaged, and a new member of the node join. FailedPrecondition, with the names, if the others could not
+	// decide that it goes, or if there are none. It answers when that was decided; WatchNode shows it.
+	ReplaceStoreMember(ctx context.Context, in *ReplaceStoreMemberRequest, opts ...grpc.CallOption) (*ReplaceStoreMemberResponse, error)
 	// ListCertificates returns every certificate that the cluster has issued and that is in use, with its end: those of the CA, of nodes, of role instances and of the
 	// curators.
 	ListCertificates(ctx context.Context, in *ListCertificatesRequest, opts ...grpc.CallOption) (*ListCertificatesResponse, error)
@@ -1004,6 +1008,16 @@ func (c *managementServiceClient) DeleteNode(ctx context.Context, in *DeleteNode
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteNodeResponse)
 	err := c.cc.Invoke(ctx, ManagementService_DeleteNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) ReplaceStoreMember(ctx context.Context, in *ReplaceStoreMemberRequest, opts ...grpc.CallOption) (*ReplaceStoreMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceStoreMemberResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ReplaceStoreMember_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -1317,6 +1331,9 @@ type ManagementServiceServer interface {
 	// forbids it is FailedPrecondition, with a sentence for each thing: that the node lives, that it is the last that has something. With force those are bypassed
 	// that can be, and the answer names them.
 	DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error)
+	// ReplaceStoreMember has the store remove the member of a node, whose data is damaged, and a new member of the node join. FailedPrecondition, with the names, if the others could not
+	// decide that it goes, or if there are none. It answers when that was decided; WatchNode shows it.
+	ReplaceStoreMember(context.Context, *ReplaceStoreMemberRequest) (*ReplaceStoreMemberResponse, error)
 	// ListCertificates returns every certificate that the cluster has issued and that is in use, with its end: those of the CA, of nodes, of role instances and of the
 	// curators.
 	ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error)
@@ -1418,6 +1435,9 @@ func (UnimplementedManagementServiceServer) DecommissionNode(context.Context, *D
 }
 func (UnimplementedManagementServiceServer) DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteNode not implemented")
+}
+func (UnimplementedManagementServiceServer) ReplaceStoreMember(context.Context, *ReplaceStoreMemberRequest) (*ReplaceStoreMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceStoreMember not implemented")
 }
 func (UnimplementedManagementServiceServer) ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCertificates not implemented")
@@ -1673,6 +1693,24 @@ func _ManagementService_DeleteNode_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ManagementServiceServer).DeleteNode(ctx, req.(*DeleteNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_ReplaceStoreMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceStoreMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ReplaceStoreMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ReplaceStoreMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ReplaceStoreMember(ctx, req.(*ReplaceStoreMemberRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -2148,6 +2186,10 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteNode",
 			Handler:    _ManagementService_DeleteNode_Handler,
+		},
+		{
+			MethodName: "ReplaceStoreMember",
+			Handler:    _ManagementService_ReplaceStoreMember_Handler,
 		},
 		{
 			MethodName: "ListCertificates",

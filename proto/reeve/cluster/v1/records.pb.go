@@ -563,9 +563,11 @@ type NodeRecord struct {
 	// Since when the node is in its state.
 	Since *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
 	// How it came to leave; absent while nobody has decided that it should.
-	Removal       *Removal `protobuf:"bytes,13,opt,name=removal,proto3" json:"removal,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Removal *Removal `protobuf:"bytes,13,opt,name=removal,proto3" json:"removal,omitempty"`
+	// ID of its member of the consensus store that was last to be replaced by a new one; empty: none ever was.
+	ReplacedMember string `protobuf:"bytes,14,opt,name=replaced_member,json=replacedMember,proto3" json:"replaced_member,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *NodeRecord) Reset() {
@@ -687,6 +689,13 @@ func (x *NodeRecord) GetRemoval() *Removal {
 		return x.Removal
 	}
 	return nil
+}
+
+func (x *NodeRecord) GetReplacedMember() string {
+	if x != nil {
+		return x.ReplacedMember
+	}
+	return ""
 }
 
 // Removal is what somebody decided about a node that leaves, or has left.
@@ -2783,7 +2792,9 @@ type StoreMembership struct {
 	// Whether its member does not answer the store's leader.
 	Silent bool `protobuf:"varint,5,opt,name=silent,proto3" json:"silent,omitempty"`
 	// Node IDs of the members that do not answer that of this node, although they answer another one, sorted.
-	Unreached     []string `protobuf:"bytes,6,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	Unreached []string `protobuf:"bytes,6,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	// Why the data of its member is not to be trusted, and what to do; empty: it is, as far as is known.
+	Damage        string `protobuf:"bytes,7,opt,name=damage,proto3" json:"damage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2860,11 +2871,18 @@ func (x *StoreMembership) GetUnreached() []string {
 	return nil
 }
 
+func (x *StoreMembership) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
+}
+
 var File_reeve_cluster_v1_records_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x87\x05\n" +
+	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xb0\x05\n" +
 	"\n" +
 	"NodeRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
@@ -2884,7 +2902,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	" \x01(\v2\x1e.reeve.cluster.v1.RegistrationR\fregistration\x12\x18\n" +
 	"\adrained\x18\v \x01(\bR\adrained\x120\n" +
 	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
-	"\aremoval\x18\r \x01(\v2\x19.reeve.cluster.v1.RemovalR\aremoval\x1a9\n" +
+	"\aremoval\x18\r \x01(\v2\x19.reeve.cluster.v1.RemovalR\aremoval\x12'\n" +
+	"\x0freplaced_member\x18\x0e \x01(\tR\x0ereplacedMember\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"c\n" +
@@ -3106,14 +3125,15 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\x12\x18\n" +
 	"\ahealthy\x18\x03 \x01(\bR\ahealthy\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x127\n" +
-	"\x05store\x18\x05 \x01(\v2!.reeve.cluster.v1.StoreMembershipR\x05store\"\xa8\x01\n" +
+	"\x05store\x18\x05 \x01(\v2!.reeve.cluster.v1.StoreMembershipR\x05store\"\xc0\x01\n" +
 	"\x0fStoreMembership\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x18\n" +
 	"\alearner\x18\x02 \x01(\bR\alearner\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\tR\x04step\x12\x14\n" +
 	"\x05stuck\x18\x04 \x01(\bR\x05stuck\x12\x16\n" +
 	"\x06silent\x18\x05 \x01(\bR\x06silent\x12\x1c\n" +
-	"\tunreached\x18\x06 \x03(\tR\tunreached*\xa5\x01\n" +
+	"\tunreached\x18\x06 \x03(\tR\tunreached\x12\x16\n" +
+	"\x06damage\x18\a \x01(\tR\x06damage*\xa5\x01\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eNODE_STATE_NEW\x10\x01\x12\x16\n" +

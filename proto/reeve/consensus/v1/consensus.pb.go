@@ -1985,7 +1985,9 @@ type StoreMember struct {
 	// Whether it answers neither the local member nor any other that the local one hears.
 	Silent bool `protobuf:"varint,4,opt,name=silent,proto3" json:"silent,omitempty"`
 	// Names of the members that do not answer this one, although they answer another one, sorted.
-	Unreached     []string `protobuf:"bytes,5,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	Unreached []string `protobuf:"bytes,5,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	// Why its data is not to be trusted; empty: it is, as far as is known.
+	Damage        string `protobuf:"bytes,6,opt,name=damage,proto3" json:"damage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2053,6 +2055,13 @@ func (x *StoreMember) GetUnreached() []string {
 		return x.Unreached
 	}
 	return nil
+}
+
+func (x *StoreMember) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
 }
 
 type AccessStatus struct {
@@ -2127,6 +2136,8 @@ type DesiredState struct {
 	WipedUsers []string `protobuf:"bytes,3,rep,name=wiped_users,json=wipedUsers,proto3" json:"wiped_users,omitempty"`
 	// How often the CA by which the members know each other is to be replaced, besides each time that a member leaves for good. It never goes down.
 	PeerAuthorities uint64 `protobuf:"varint,4,opt,name=peer_authorities,json=peerAuthorities,proto3" json:"peer_authorities,omitempty"`
+	// IDs of the members that are to be replaced, sorted: each is removed although its node is to have one, so that a new one joins. One that is gone is nobody.
+	ReplacedMembers []string `protobuf:"bytes,5,rep,name=replaced_members,json=replacedMembers,proto3" json:"replaced_members,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2187,6 +2198,13 @@ func (x *DesiredState) GetPeerAuthorities() uint64 {
 		return x.PeerAuthorities
 	}
 	return 0
+}
+
+func (x *DesiredState) GetReplacedMembers() []string {
+	if x != nil {
+		return x.ReplacedMembers
+	}
+	return nil
 }
 
 // StoreState is the document by which the leader of the store tells the cluster API how far it has come (binary encoded, at the key StoreStateKey below the prefix of
@@ -2368,7 +2386,9 @@ type StoreStateMember struct {
 	// Whether the step was given up, or is refused: the step says why, and what to do.
 	Stuck bool `protobuf:"varint,6,opt,name=stuck,proto3" json:"stuck,omitempty"`
 	// Node IDs of the members that do not answer this one, although they answer another one, sorted.
-	Unreached     []string `protobuf:"bytes,7,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	Unreached []string `protobuf:"bytes,7,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	// Why its data is not to be trusted; empty: it is, as far as is known.
+	Damage        string `protobuf:"bytes,8,opt,name=damage,proto3" json:"damage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2450,6 +2470,13 @@ func (x *StoreStateMember) GetUnreached() []string {
 		return x.Unreached
 	}
 	return nil
+}
+
+func (x *StoreStateMember) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
 }
 
 type JoinRequest struct {
@@ -3034,24 +3061,26 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\vsize_before\x18\x01 \x01(\x03R\n" +
 	"sizeBefore\x12\x1d\n" +
 	"\n" +
-	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"\x81\x01\n" +
+	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"\x99\x01\n" +
 	"\vStoreMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\alearner\x18\x03 \x01(\bR\alearner\x12\x16\n" +
 	"\x06silent\x18\x04 \x01(\bR\x06silent\x12\x1c\n" +
-	"\tunreached\x18\x05 \x03(\tR\tunreached\"~\n" +
+	"\tunreached\x18\x05 \x03(\tR\tunreached\x12\x16\n" +
+	"\x06damage\x18\x06 \x01(\tR\x06damage\"~\n" +
 	"\fAccessStatus\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x125\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1f.reeve.consensus.v1.AccessStateR\x05state\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xab\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xd6\x01\n" +
 	"\fDesiredState\x125\n" +
 	"\x05users\x18\x01 \x03(\v2\x1f.reeve.consensus.v1.DesiredUserR\x05users\x12\x18\n" +
 	"\amembers\x18\x02 \x03(\tR\amembers\x12\x1f\n" +
 	"\vwiped_users\x18\x03 \x03(\tR\n" +
 	"wipedUsers\x12)\n" +
-	"\x10peer_authorities\x18\x04 \x01(\x04R\x0fpeerAuthorities\"\xa7\x01\n" +
+	"\x10peer_authorities\x18\x04 \x01(\x04R\x0fpeerAuthorities\x12)\n" +
+	"\x10replaced_members\x18\x05 \x03(\tR\x0freplacedMembers\"\xa7\x01\n" +
 	"\n" +
 	"StoreState\x12)\n" +
 	"\x10desired_revision\x18\x01 \x01(\x03R\x0fdesiredRevision\x12>\n" +
@@ -3064,7 +3093,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2'.reeve.consensus.v1.StoreGenerationKindR\x04kind\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05taken\x18\x06 \x01(\x03R\x05taken\x12\x17\n" +
-	"\anode_id\x18\a \x01(\tR\x06nodeId\"\xc4\x01\n" +
+	"\anode_id\x18\a \x01(\tR\x06nodeId\"\xdc\x01\n" +
 	"\x10StoreStateMember\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x18\n" +
@@ -3072,7 +3101,8 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\ahealthy\x18\x04 \x01(\bR\ahealthy\x12\x12\n" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
 	"\x05stuck\x18\x06 \x01(\bR\x05stuck\x12\x1c\n" +
-	"\tunreached\x18\a \x03(\tR\tunreached\"\xdb\x01\n" +
+	"\tunreached\x18\a \x03(\tR\tunreached\x12\x16\n" +
+	"\x06damage\x18\b \x01(\tR\x06damage\"\xdb\x01\n" +
 	"\vJoinRequest\x12!\n" +
 	"\fpeer_address\x18\x01 \x01(\tR\vpeerAddress\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\x18\n" +
