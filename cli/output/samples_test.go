@@ -221,8 +221,10 @@ func samples() map[string]output.Document {
 			ClusterId: "5f0c", Formed: true, MemberId: "8e9e", Members: []*consensusv1.StoreMember{{Id: "8e9e", Learner: true}},
 			DatabaseSize: 512, Problem: "the database is full: run `reeve store recover`",
 		}},
-		"recovery":     output.Recovery{NodeID: sampleNode, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
-		"recovery-dry": output.Recovery{NodeID: sampleNode, DryRun: true, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
+		"recovery":        output.Recovery{NodeID: sampleNode, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
+		"replacement":     output.StoreReplacement{NodeID: sampleNode, FormerMember: "8e9e05c52164694d", Waited: true},
+		"replacement-dry": output.StoreReplacement{NodeID: sampleNode, DryRun: true, FormerMember: "8e9e05c52164694d"},
+		"recovery-dry":    output.Recovery{NodeID: sampleNode, DryRun: true, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
 		"describe-node": output.NodeDescription{
 			ID: sampleNode, Self: sampleStatus(), Cluster: ptr(sampleClusterNode()), Events: sampleEvents(), Missing: []output.Missing{},
 		},

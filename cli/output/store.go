@@ -55,6 +55,9 @@ func storeRows(w io.Writer, s *consensusv1.StoreStatus) {
 		if one.GetSilent() {
 			name += " (does not answer)"
 		}
+		if one.GetDamage() != "" {
+			name += " (damaged)"
+		}
 		members = append(members, name)
 	}
 	row(w, "Members", strings.Join(members, ", "))

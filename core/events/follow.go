@@ -148,9 +148,9 @@ func (w *watch) stored(now *consensusv1.StoreStatus) {
 	}
 }
 
-// incomplete reports whether a member of the store does not answer, or not reach others.
+// incomplete reports whether a member of the store does not answer, or not reach others, or is damaged.
 func incomplete(member *consensusv1.StoreMember) bool {
-	return member.GetSilent() || len(member.GetUnreached()) > 0
+	return member.GetSilent() || len(member.GetUnreached()) > 0 || member.GetDamage() != ""
 }
 
 // wording is a problem without the numbers in it, which change while it stays the same.

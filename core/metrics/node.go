@@ -41,6 +41,7 @@ var (
 	userLeases    = describe("store_user_leases", "Leases that a ConsensusUser has in the store.", "user")
 	leasesQuota   = describe("store_user_leases_quota", "How many of them it may have; absent: as many as it wants.", "user")
 	userRefused   = describe("store_user_refused_total", "How many requests of a ConsensusUser were refused since it had used up what it may, since the local member's process started.", "user")
+	storeDamaged  = describe("store_damaged_members", "Members of the store whose data is damaged, or differs from that of others; the node's status names them.")
 	storeKinds    = []string{"learner", "voter"}
 	statesOfNode  = namesOf(hostv1.MembershipState_name, "MEMBERSHIP_STATE_")
 	statesOfRoles = namesOf(hostv1.InstanceState_name, "INSTANCE_STATE_")
@@ -91,14 +92,18 @@ func collectStore(to chan<- prometheus.Metric, store *consensusv1.StoreStatus) {
 	to <- gauge(storeVoter, truth(store.GetVoter()))
 	to <- gauge(storeProblem, truth(store.GetProblem() != ""))
 	collectUsers(to, store)
-	members := make(map[string]int)
+	members, damaged := make(map[string]int), 0
 	for _, member := range store.GetMembers() {
+		if member.GetDamage() != "" {
+			damaged++
+		}
 		if member.GetLearner() {
 			members["learner"]++
 		} else {
 			members["voter"]++
 		}
 	}
+	to <- gauge(storeDamaged, float64(damaged))
 	for _, kind := range storeKinds {
 		to <- gauge(storeMembers, float64(members[kind]), kind)
 	}

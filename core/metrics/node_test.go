@@ -50,7 +50,7 @@ func TestNode(t *testing.T) {
 			Usage: []*consensusv1.UserUsage{
 				{ConsensusUser: "ant", Bytes: 5, BytesQuota: 10, Leases: 2, LeasesQuota: 3, Refused: 4}, {ConsensusUser: "curator", Bytes: 7}, {ConsensusUser: "ant"},
 			},
-			Members: []*consensusv1.StoreMember{{Id: "1"}, {Id: "2", Learner: true}, {Id: "3"}},
+			Members: []*consensusv1.StoreMember{{Id: "1"}, {Id: "2", Learner: true, Damage: "it differs"}, {Id: "3"}},
 		},
 	})
 	id.Set(&identity.Identity{NodeID: "reeve-1"})
@@ -79,7 +79,7 @@ func TestNode(t *testing.T) {
 		`reeve_node_svid_not_after_seconds 1.8e+09`,
 		`reeve_membership_state{state="Split"} 1`, `reeve_membership_state{state="Home"} 0`,
 		`reeve_store_database_size_bytes 4096`, `reeve_store_database_in_use_bytes 1024`, `reeve_store_quota_bytes 8192`,
-		`reeve_store_leader_changes_total 3`, `reeve_store_has_leader 1`, `reeve_store_quorum 0`, `reeve_store_voter 1`, `reeve_store_problem 1`,
+		`reeve_store_leader_changes_total 3`, `reeve_store_has_leader 1`, `reeve_store_quorum 0`, `reeve_store_voter 1`, `reeve_store_problem 1`, `reeve_store_damaged_members 1`,
 		`reeve_store_members{kind="voter"} 2`, `reeve_store_members{kind="learner"} 1`,
 		`reeve_role_info{instance="reeve-1/ant/7",plugin="insects",role="ant",version="0.1.0"} 1`,
 		`reeve_role_state{role="ant",state="Ready"} 0`, `reeve_role_state{role="bee",state="Ready"} 1`,

@@ -47,6 +47,9 @@ func TestOfNode(t *testing.T) {
 		"dead": {&clusterv1.Node{Record: up, Status: ill, Store: &clusterv1.StoreMembership{MemberId: "1", Silent: true}}, []string{
 			"it sends no heartbeats: start the node, or see that it reaches a curator", "its member of the consensus store does not answer the store's leader",
 		}},
+		"damaged": {&clusterv1.Node{Record: up, Healthy: true, Store: &clusterv1.StoreMembership{MemberId: "1", Damage: "it holds other data than that of reeve-2"}}, []string{
+			"its member of the consensus store is damaged: it holds other data than that of reeve-2",
+		}},
 		"cut": {&clusterv1.Node{Record: up, Healthy: true, Store: &clusterv1.StoreMembership{MemberId: "1", Unreached: []string{"reeve-2"}, Stuck: true, Step: "cannot be taken out"}}, []string{
 			"its member of the consensus store does not reach that of reeve-2, which others reach", "cannot be taken out",
 		}},

@@ -213,6 +213,8 @@ func (d *Door) waiting(instance *consensusv1.AccessInstance) string {
 		return "the store is not served yet"
 	case !d.store.Voter:
 		return "the local member of the store is not a voter yet"
+	case d.store.Distrusted() != "":
+		return d.store.Distrusted()
 	case d.store.Users[instance.ConsensusUser] == 0:
 		return fmt.Sprintf("the store does not have the user %s yet", instance.ConsensusUser)
 	case instance.WithoutQuorum || d.store.Quorum():

@@ -19,6 +19,8 @@ const (
 	RemovedPrefix = Prefix + "removed/"
 	// AbsentPrefix is that of the members' word that they have nothing to do with a removed one any more.
 	AbsentPrefix = Prefix + "absent/"
+	// DamagedPrefix is that of what the leader has found about members whose data differs from that of others. The value says why, and what to do.
+	DamagedPrefix = Prefix + "damaged/"
 )
 
 // maxDocument bounds the documents, which have about 100 bytes.
@@ -49,6 +51,20 @@ func RemovedKey(member uint64) string { return RemovedPrefix + FormatMember(memb
 // AbsentKey is where a member says that it has nothing to do with a removed one any more.
 func AbsentKey(removed, member uint64) string {
 	return AbsentOf(removed) + FormatMember(member)
+}
+
+// DamagedKey is where it is kept that a member is damaged, which a majority is a witness of (certain), or that some members differ and it cannot be told which of them are damaged.
+func DamagedKey(member uint64, certain bool) string {
+	if certain {
+		return DamagedPrefix + "certain/" + FormatMember(member)
+	}
+	return DamagedPrefix + "possible/" + FormatMember(member)
+}
+
+// DamageOf reports whether a key is DamagedKey of a member.
+func DamageOf(key string, member uint64) (certain, of bool) {
+	certain = key == DamagedKey(member, true)
+	return certain, certain || key == DamagedKey(member, false)
 }
 
 // AbsentOf is the prefix of what the members say of a removed one.

@@ -181,6 +181,9 @@ func (m *Members) step(ctx context.Context, p *picture) (busy bool, err error) {
 	if err != nil || done {
 		return true, err
 	}
+	if heirs := p.trusted(); p.distrusted[p.own.ID] && p.measured && len(heirs) > 0 {
+		return true, m.hand(ctx, p, heirs) // whoever leads acts upon what it holds
+	}
 	if len(p.desired) == 0 {
 		return false, nil // no document, or none that was ever good: nobody is removed on the word of nothing
 	}

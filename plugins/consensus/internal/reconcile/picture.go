@@ -24,7 +24,7 @@ import (
 type picture struct {
 	desired  []string
 	replaced []string // IDs of members
-	revision int64 // of the document
+	revision int64    // of the document
 	own      store.Peer
 	peers    []store.Peer
 	answers  map[uint64]peers.State
@@ -34,11 +34,13 @@ type picture struct {
 	announced map[string]peers.Announcement
 	announcedAt,
 	givenUpAt map[string]int64
-	givenUp   map[string]string
-	removed   map[uint64]string // by ID: the node
-	removedAt map[uint64]int64
-	absent    map[uint64][]uint64
-	authority authorityPicture
+	givenUp    map[string]string
+	removed    map[uint64]string // by ID: the node
+	removedAt  map[uint64]int64
+	absent     map[uint64][]uint64
+	damaged    map[uint64]string // by ID: why
+	distrusted map[uint64]bool   // those of them that a majority is a witness of
+	authority  authorityPicture
 	// steps and stuck are what is told of each node.
 	steps map[string]string
 	stuck map[string]bool
@@ -70,9 +72,9 @@ func (p *picture) of(node string) *store.Peer {
 	return nil
 }
 
-// good reports whether a member follows the leader and keeps up with it. One that is far behind is of no use to a quorum until it has caught up.
+// good reports whether a member follows the leader, keeps up with it and has the right data. One that is far behind is of no use to a quorum until it has caught up.
 func (p *picture) good(peer store.Peer) bool {
-	return p.follows(peer) && p.answers[peer.ID].Applied >= p.target
+	return p.follows(peer) && p.answers[peer.ID].Applied >= p.target && !p.distrusted[peer.ID]
 }
 
 // voters are the members that vote, without one; silent are the nodes of those among them that are not good.
@@ -121,6 +123,12 @@ func (p *picture) heirs(stay []store.Peer) (heirs []store.Peer) {
 	return heirs
 }
 
+// trusted are the other voters that are good.
+func (p *picture) trusted() []store.Peer {
+	all, _ := p.voters(p.own.ID)
+	return slices.DeleteFunc(all, func(peer store.Peer) bool { return !p.good(peer) })
+}
+
 // apart names the pairs of some voters that do not reach each other.
 func (p *picture) apart(among []store.Peer) string {
 	var pairs []string
@@ -160,7 +168,8 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	}
 	p := &picture{
 		announced: make(map[string]peers.Announcement), announcedAt: make(map[string]int64), givenUp: make(map[string]string), givenUpAt: make(map[string]int64),
-		authority: authorityPicture{followed: make(map[uint64]string)}, removed: make(map[uint64]string), removedAt: make(map[uint64]int64), absent: make(map[uint64][]uint64), steps: make(map[string]string), stuck: make(map[string]bool),
+		authority: authorityPicture{followed: make(map[uint64]string)}, removed: make(map[uint64]string), removedAt: make(map[uint64]int64), absent: make(map[uint64][]uint64),
+		damaged: make(map[uint64]string), distrusted: make(map[uint64]bool), steps: make(map[string]string), stuck: make(map[string]bool),
 	}
 	if found := answer.Responses[0].GetResponseRange().GetKvs(); len(found) > 0 {
 		p.revision = found[0].ModRevision
@@ -176,6 +185,7 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 		}
 	}
 	for _, found := range answer.Responses[1].GetResponseRange().GetKvs() {
+		p.noteDamage(string(found.Key), string(found.Value))
 		m.note(p, string(found.Key), found.Value, found.ModRevision)
 	}
 	if a := &p.authority; a.now != nil && (a.due() || len(p.removed) > 0 || a.now.Phase() != peers.Steady) {
@@ -250,6 +260,15 @@ func (m *Members) note(p *picture, key string, value []byte, revision int64) {
 	}
 }
 
+// noteDamage takes in what was found about one of the members.
+func (p *picture) noteDamage(key, reason string) {
+	for _, peer := range p.peers {
+		if certain, of := peers.DamageOf(key, peer.ID); of {
+			p.damaged[peer.ID], p.distrusted[peer.ID] = reason, certain
+		}
+	}
+}
+
 // publish tells the cluster API how far the store has come, if that has changed.
 func (m *Members) publish(ctx context.Context, p *picture) error {
 	if p.revision == 0 {
@@ -268,7 +287,7 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 	_, cuts := store.Links(p.peers, p.answers)
 	for _, peer := range p.peers {
 		_, answers := p.answers[peer.ID]
-		told := &consensusv1.StoreStateMember{NodeId: peer.Node, MemberId: peers.FormatMember(peer.ID), Learner: peer.Learner, Healthy: answers}
+		told := &consensusv1.StoreStateMember{NodeId: peer.Node, MemberId: peers.FormatMember(peer.ID), Learner: peer.Learner, Healthy: answers, Damage: p.damaged[peer.ID]}
 		for _, cut := range cuts {
 			if cut.From == peer.Node {
 				told.Unreached = append(told.Unreached, cut.To)

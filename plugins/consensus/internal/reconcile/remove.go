@@ -38,11 +38,11 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 			busy = true
 			continue
 		case 2*len(silent) >= len(stay):
-			p.tell(peer.Node, fmt.Sprintf("cannot be taken out: without its member the store would have no quorum, since of the %d left those of %s do not answer or are far behind; "+
+			p.tell(peer.Node, fmt.Sprintf("cannot be taken out: without its member the store would have no quorum, since of the %d left those of %s do not answer or are far behind, or damaged; "+
 				"start these nodes, wait until they have caught up, or take them out first", len(stay), strings.Join(silent, ", ")), true)
 			continue
 		case 2*len(allSilent) >= len(all):
-			p.tell(peer.Node, fmt.Sprintf("cannot be taken out: the members of %s do not answer or are far behind; "+
+			p.tell(peer.Node, fmt.Sprintf("cannot be taken out: the members of %s do not answer or are far behind, or damaged; "+
 				"start these nodes, and wait until they have caught up", strings.Join(allSilent, ", ")), true)
 			continue
 		}
@@ -77,7 +77,8 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 	if first.ID != p.own.ID {
 		return true, m.expel(ctx, p, *first)
 	}
-	return true, m.hand(ctx, p)
+	stay, _ := p.voters(p.own.ID)
+	return true, m.hand(ctx, p, p.heirs(stay))
 }
 
 // leaving says that a member is being removed.
@@ -88,14 +89,12 @@ func (p *picture) leaving(node string) string {
 	return "its member is being removed"
 }
 
-// hand moves the leadership to the voter that stays and has come furthest. It removes the former leader.
-func (m *Members) hand(ctx context.Context, p *picture) error {
+// hand moves the leadership to the one of some heirs that stays and has come furthest. It removes the former leader, if that is to go.
+func (m *Members) hand(ctx context.Context, p *picture, heirs []store.Peer) error {
 	var to *store.Peer
-	stay, _ := p.voters(p.own.ID)
-	stay = p.heirs(stay)
-	for n, peer := range stay {
+	for n, peer := range heirs {
 		if to == nil || p.keeps(peer.ID, peer.Node) && !p.keeps(to.ID, to.Node) || p.keeps(peer.ID, peer.Node) == p.keeps(to.ID, to.Node) && p.answers[peer.ID].Applied > p.answers[to.ID].Applied {
-			to = &stay[n]
+			to = &heirs[n]
 		}
 	}
 	if to == nil {
@@ -105,7 +104,7 @@ func (m *Members) hand(ctx context.Context, p *picture) error {
 	if err := m.Store.MoveLeader(ctx, to.ID); err != nil {
 		return fmt.Errorf("hand the leadership over to the member of node %s: %w", to.Node, err)
 	}
-	m.Log.Info("handed the leadership of the store over, since the local member is to be removed", "to", to.Node)
+	m.Log.Info("handed the leadership of the store over, since the local member is to be removed, or is damaged", "to", to.Node)
 	return errStepped
 }
 

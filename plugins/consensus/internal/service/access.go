@@ -107,6 +107,11 @@ func message(current *store.Status, access door.State, usage []*consensusv1.User
 				told.Unreached = append(told.Unreached, cut.To)
 			}
 		}
+		for _, damage := range current.Damages {
+			if damage.MemberID == member.ID {
+				told.Damage = damage.Reason
+			}
+		}
 		m.Members = append(m.Members, told)
 	}
 	return m

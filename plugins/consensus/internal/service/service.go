@@ -39,7 +39,9 @@ type Config struct {
 	QuorumGrace time.Duration
 	// StallBound is reconcile.DefaultStallBound if it is zero.
 	StallBound time.Duration
-	Reporter   Reporter
+	// CompareInterval is reconcile.DefaultCompareInterval if it is zero.
+	CompareInterval time.Duration
+	Reporter        Reporter
 	// Network is how the members reach each other's roles; nil: they do not.
 	Network Network
 	// AwaitNodes returns as soon as Network has Nodes, or the context is done; nil: nobody waits for that.
@@ -150,6 +152,9 @@ func (r *running) serve(ctx context.Context, config Config, formed *store.Store)
 			Log: config.Log.Named("members"), Store: formed, ClusterUser: r.attempts.clusterUser(), StallBound: config.StallBound,
 			Gone: config.Gone, Before: config.Before,
 		}).Run(ctx)
+	})
+	group.Go(func() error {
+		return (&reconcile.Comparer{Log: config.Log.Named("members"), Store: formed, Interval: config.CompareInterval}).Run(ctx)
 	})
 	group.Go(func() error { return servePeers(ctx, config, formed, r.attempts.clusterUser()) })
 	group.Go(func() error { return r.report(ctx, formed.Status(), config.Reporter) })

@@ -66,6 +66,8 @@ const (
 	HandOver checkpoint.Step = "hand-over"
 	// GiveUp notes why a learner was given up.
 	GiveUp checkpoint.Step = "give-up"
+	// NoteDamage notes which members differ from the others.
+	NoteDamage checkpoint.Step = "note-damage"
 	// Tell tells the cluster API how far the store has come.
 	Tell checkpoint.Step = "tell"
 )
@@ -89,7 +91,7 @@ func All() []checkpoint.Step {
 		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, MarkReplaced, PutAside, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
 		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, DropCredentials, MarkForced, MarkRecovered},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
-		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, Tell},
+		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, NoteDamage, Tell},
 		[]checkpoint.Step{ReceiveSnapshot, LayRestored},
 		[]checkpoint.Step{PrepareAuthority, ActivateAuthority, RetireAuthority, FollowAuthority},
 		[]checkpoint.Step{MakeFence, GrantFence, DeleteFence, GiveNumber, MakeRole, ConfineRole, MakeUser, ConfineUser, RemoveUser, RemoveRole, WipeKeys, TakeNumberBack},

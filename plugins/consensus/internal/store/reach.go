@@ -205,6 +205,9 @@ func (s *Store) links(quorum bool) (silent []string, cuts []Cut) {
 // Threat says which members the store is without, or which ones do not reach each other, and what to do about it; empty: none. The store does its work all the same.
 func (s Status) Threat() string {
 	var threats []string
+	if damaged := s.damaged(); damaged != "" {
+		threats = append(threats, damaged)
+	}
 	if len(s.Silent) > 0 {
 		threats = append(threats, strings.TrimPrefix(s.silence(), ": "))
 	}

@@ -187,6 +187,8 @@ func (s Status) Problem() string {
 		return "no quorum: the store has a leader but makes no progress" + s.silence()
 	case s.Corrupt:
 		return "etcd found that the data of its members differs and refuses everything: put the data of the broken member back from another one or a backup"
+	case s.Distrusted() != "":
+		return s.Distrusted()
 	case s.Room == RoomForAll:
 		return s.Unreachable
 	}

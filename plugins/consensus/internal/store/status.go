@@ -32,6 +32,8 @@ type Status struct {
 	Room Room
 	// Corrupt is whether etcd found that the members' data differs, from when on it refuses everything.
 	Corrupt bool
+	// Damages are what the leader has found about members whose data differs from that of others.
+	Damages []Damage
 	// Silent are the nodes whose members nobody reaches of those that the local one hears, Cuts are between members of which somebody reaches both.
 	Silent []string
 	Cuts   []Cut
@@ -220,7 +222,7 @@ func (s *Store) refresh(ctx context.Context) {
 	}
 	status.Silent, status.Cuts = s.links(quorum)
 	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
-	status.Members = s.members()
+	status.Members, status.Damages = s.members(), s.damages()
 	status.Generation = s.Generation()
 
 	s.accounts.Lock() // so that nobody publishes users between the reading and the writing of them

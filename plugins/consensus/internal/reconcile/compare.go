@@ -1,0 +1,202 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
+)
+
+const (
+	// DefaultCompareInterval is how often the leader compares what the members hold.
+	DefaultCompareInterval = time.Minute
+	// compareShare is the most of its time that the leader spends with that: one part of so many. A large store takes long to read.
+	compareShare = 50
+	// confirmAfter is the pause before what was found new is looked at a second time. Only what both say is noted.
+	confirmAfter = time.Second
+)
+
+// HashStore is what a Comparer needs of the store.
+type HashStore interface {
+	Client() *clientv3.Client
+	Leads() bool
+	Peers() []store.Peer
+	// Hashes are those of what the members hold that can be compared.
+	Hashes(context.Context) (map[uint64]uint32, error)
+}
+
+// Comparer has the leader compare what the members hold, and notes who differs. etcd could do this itself, but then every member refuses everything as soon as one is damaged.
+type Comparer struct {
+	Log   hclog.Logger
+	Store HashStore
+	// Interval is DefaultCompareInterval if it is zero.
+	Interval time.Duration
+
+	found map[string]string // by key: what the last look found, if it was another thing than is noted
+}
+
+// Run compares until ctx is done, and returns nil then.
+func (c *Comparer) Run(ctx context.Context) error {
+	interval := c.Interval
+	if interval == 0 {
+		interval = DefaultCompareInterval
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if !c.Store.Leads() {
+			c.found = nil
+			timer.Reset(interval)
+			continue
+		}
+		began := time.Now()
+		again, err := c.round(ctx)
+		next := max(interval, compareShare*time.Since(began))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			c.Log.Warn("cannot compare what the members of the store hold; trying again", "error", err)
+		case again:
+			next = min(interval, confirmAfter)
+		}
+		timer.Reset(next)
+	}
+}
+
+// round looks once. It reports whether it has found what is to be looked at again at once.
+func (c *Comparer) round(ctx context.Context) (again bool, err error) {
+	hashes, err := c.Store.Hashes(ctx)
+	if err != nil {
+		return false, err
+	}
+	members := c.Store.Peers()
+	noted, err := c.Store.Client().Get(store.Root(ctx), peers.DamagedPrefix, clientv3.WithPrefix())
+	if err != nil {
+		return false, fmt.Errorf("read which members of the store are damaged: %w", err)
+	}
+	before := make(map[string]string)
+	for _, found := range noted.Kvs {
+		before[string(found.Key)] = string(found.Value)
+	}
+	now := judge(members, hashes)
+	keep(before, now, members, hashes)
+	if same(before, now) {
+		c.found = nil
+		return false, nil
+	}
+	if c.found == nil || !same(c.found, now) {
+		c.found = now
+		return true, nil
+	}
+	c.found = nil
+	return false, c.note(ctx, before, now)
+}
+
+// judge says by their hashes which members are damaged, by the keys of that, and why. Those that cannot be compared are left out.
+func judge(members []store.Peer, hashes map[uint64]uint32) map[string]string {
+	groups, voters, nodes := make(map[uint32][]store.Peer), 0, make(map[uint32][]string)
+	for _, member := range members {
+		if !member.Learner {
+			voters++
+		}
+		if hash, ok := hashes[member.ID]; ok {
+			groups[hash] = append(groups[hash], member)
+			nodes[hash] = append(nodes[hash], member.Node)
+		}
+	}
+	damaged := make(map[string]string)
+	if len(groups) < 2 {
+		return damaged
+	}
+	var right []string
+	for hash, group := range groups {
+		if votes := slices.DeleteFunc(slices.Clone(group), func(member store.Peer) bool { return member.Learner }); 2*len(votes) > voters {
+			right = nodes[hash]
+		}
+	}
+	for hash, group := range groups {
+		for _, member := range group {
+			switch {
+			case slices.Equal(nodes[hash], right):
+			case right != nil:
+				damaged[peers.DamagedKey(member.ID, true)] = fmt.Sprintf("it holds other data than that of %s, and gives no access: run `reeve store replace %s`",
+					strings.Join(right, ", "), member.Node)
+			default:
+				var others []string
+				for _, other := range members {
+					if otherHash, ok := hashes[other.ID]; ok && otherHash != hash {
+						others = append(others, other.Node)
+					}
+				}
+				damaged[peers.DamagedKey(member.ID, false)] = fmt.Sprintf("it holds other data than that of %s, and no majority of the %d voting members says which is right: "+
+					"compare what you know on both nodes, keep the one that is right, and run `reeve store replace NODE` for the other one", strings.Join(others, ", "), voters)
+			}
+		}
+	}
+	return damaged
+}
+
+// keep takes over what is noted of the members that could not be compared: that one does not answer mends nothing.
+func keep(before, now map[string]string, members []store.Peer, hashes map[uint64]uint32) {
+	for _, member := range members {
+		if _, compared := hashes[member.ID]; compared && len(hashes) > 1 {
+			continue
+		}
+		for _, certain := range []bool{true, false} {
+			key := peers.DamagedKey(member.ID, certain)
+			if reason, ok := before[key]; ok {
+				now[key] = reason
+			}
+		}
+	}
+}
+
+func same(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for key := range a {
+		if _, ok := b[key]; !ok {
+			return false // the reasons name who has answered, which changes
+		}
+	}
+	return true
+}
+
+// note writes down who is damaged.
+func (c *Comparer) note(ctx context.Context, before, now map[string]string) error {
+	var operations []clientv3.Op
+	for key := range before {
+		if _, ok := now[key]; !ok {
+			operations = append(operations, clientv3.OpDelete(key))
+		}
+	}
+	for key, reason := range now {
+		if _, ok := before[key]; !ok {
+			operations = append(operations, clientv3.OpPut(key, reason))
+			c.Log.Error("a member of the store is damaged", "member", strings.TrimPrefix(key, peers.DamagedPrefix), "reason", reason)
+		}
+	}
+	return checkpoint.Around(steps.NoteDamage, func() error {
+		_, err := c.Store.Client().Txn(store.Root(ctx)).Then(operations...).Commit()
+		if err != nil {
+			return fmt.Errorf("note which members of the store are damaged: %w", err)
+		}
+		return nil
+	})
+}
