@@ -35,6 +35,7 @@ type recoverQuorumOptions struct {
 	nodes     []string
 	clusterID string
 	abandon   bool
+	dryRun    bool
 }
 
 func (c *commands) storeRecoverQuorum() *cobra.Command {
@@ -58,6 +59,7 @@ Nodes are found by the context, by the dev directory, and by --node. Killed anyw
 	flags := cmd.Flags()
 	flags.StringArrayVar(&options.nodes, "node", nil, "also ask this node, ID=host:port of its own API; may be given more than once")
 	flags.StringVar(&options.clusterID, "cluster-id", "", "the ID of the cluster, in place of typing it")
+	flags.BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
 	flags.BoolVar(&options.abandon, "abandon", false, "give up a recovery that was begun, while no member has become the only one")
 	return cmd
 }
@@ -112,10 +114,13 @@ func (c *commands) recoverQuorum(ctx context.Context, cluster *target.Target, op
 		return err
 	}
 	if options.abandon {
-		return r.abandon(ctx)
+		return r.abandon(ctx, options.dryRun)
 	}
 	if err := r.check(); err != nil {
 		return err
+	}
+	if options.dryRun {
+		return r.print(r.document())
 	}
 	return r.run(ctx, options)
 }
@@ -350,9 +355,12 @@ func (r *quorumRecovery) force(ctx context.Context, chosen survivor) (*consensus
 }
 
 // abandon gives up what the reached survivors have promised.
-func (r *quorumRecovery) abandon(ctx context.Context) error {
+func (r *quorumRecovery) abandon(ctx context.Context, dryRun bool) error {
 	if n := slices.IndexFunc(r.survivors, survivor.begun); n >= 0 {
 		return fault.New(fault.Refused, "the member of node "+r.survivors[n].ID+" is becoming the only one by the recovery "+r.survivors[n].promised().Id+": there is no way back", "Run the command without --abandon: it goes on.")
+	}
+	if dryRun {
+		return r.print(r.document())
 	}
 	given := 0
 	for _, s := range r.survivors {

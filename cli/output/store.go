@@ -2,6 +2,7 @@ package output
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"strings"
@@ -45,6 +46,9 @@ func storeRows(w io.Writer, s *consensusv1.StoreStatus) {
 		quorum = "no: the store takes no writes"
 	}
 	row(w, "Quorum", quorum)
+	if s.GetGeneration() > 0 {
+		row(w, "Generation", fmt.Sprintf("%d (%s): the store was begun again", s.GetGeneration(), hex.EncodeToString(s.GetGenerationId())))
+	}
 	row(w, "Leader", s.GetLeaderId())
 	var members []string
 	for _, one := range s.GetMembers() {

@@ -14,18 +14,18 @@ import (
 type Survivors struct {
 	ClusterID string `json:"cluster_id"`
 	// RecoveryID is that of the recovery that was begun; empty: none was.
-	RecoveryID string `json:"recovery_id,omitempty"`
+	RecoveryID string `json:"recovery_id"`
 	// Chosen is the node whose member becomes, or has become, the only one.
-	Chosen    string     `json:"chosen,omitempty"`
+	Chosen    string     `json:"chosen"`
 	Survivors []Survivor `json:"survivors"`
 	// Lost are the nodes with members that nobody reaches.
 	Lost []string `json:"lost"`
 	// Outcome is what was done: "", "recovered" or "abandoned".
-	Outcome string `json:"outcome,omitempty"`
+	Outcome string `json:"outcome"`
 	// Generation is the number of the store's generation from now on.
-	Generation uint64 `json:"generation,omitempty"`
+	Generation uint64 `json:"generation"`
 	// Seconds is how long it took from the first promise to the first write that the store acknowledged.
-	Seconds float64 `json:"seconds,omitempty"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Survivor is a node that was asked for its member.
@@ -33,8 +33,8 @@ type Survivor struct {
 	NodeID  string `json:"node_id"`
 	Address string `json:"address"`
 	// Problem is why it is no survivor; empty: it is one.
-	Problem   string `json:"problem,omitempty"`
-	MemberID  string `json:"member_id,omitempty"`
+	Problem   string `json:"problem"`
+	MemberID  string `json:"member_id"`
 	Voter     bool   `json:"voter"`
 	Term      uint64 `json:"term"`
 	Committed uint64 `json:"committed_index"`
@@ -43,9 +43,9 @@ type Survivor struct {
 	LastIndex    uint64 `json:"last_index"`
 	Revision     int64  `json:"revision"`
 	Generation   uint64 `json:"generation"`
-	GenerationID string `json:"generation_id,omitempty"`
+	GenerationID string `json:"generation_id"`
 	// Promise is the recovery that it has promised and that is not done.
-	Promise string `json:"promise,omitempty"`
+	Promise string `json:"promise"`
 	// State is how far that has come.
 	State string `json:"state"`
 }

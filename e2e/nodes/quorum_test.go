@@ -1,0 +1,124 @@
+package nodes_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
+)
+
+// lighthouseCount asks the lighthouse of a node for its counter, or counts one further.
+func lighthouseCount(t *testing.T, c *devcluster.Cluster, number int, method string) (count int, seen string) {
+	t.Helper()
+	status, seen := fleet.Status(t, c, number)
+	request, err := http.NewRequestWithContext(t.Context(), method, status.Role("lighthouse").URL()+"/", nil)
+	if err != nil {
+		return -1, err.Error()
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return -1, err.Error() + "\n" + seen
+	}
+	defer answer.Body.Close()
+	var counter struct {
+		Count int `json:"count"`
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&counter); err != nil || answer.StatusCode != http.StatusOK {
+		return -1, fmt.Sprint(answer.Status, err)
+	}
+	return counter.Count, ""
+}
+
+// TestLostMajority loses two of three nodes, which have all that the third has and more, makes the third the only member of the store, and has the two come back.
+func TestLostMajority(t *testing.T) {
+	c := shared.Cluster(t)
+	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
+	fleet.Await(t, c, 1, patience, "three nodes with their roles", fleet.AllReady(3))
+	ids := map[int]string{1: fleet.ID(t, c, 1), 2: fleet.ID(t, c, 2), 3: fleet.ID(t, c, 3)}
+	if result := c.StartAlone(t, "plugin", "add", "--approve", c.Programs.Lighthouse(), "--dir", c.NodeDirectory(3)).Wait(t, patience); result.Code != 0 {
+		t.Fatal(result)
+	}
+	c.MustReeve(t, "node", "role", "add", ids[3], "lighthouse", "--wait")
+	const want = 7
+	for range want {
+		eventually.True(t, patience, "the lighthouse counts", func() (bool, string) {
+			count, seen := lighthouseCount(t, c, 3, http.MethodPost)
+			return count >= 0, seen
+		})
+	}
+	counted, seen := lighthouseCount(t, c, 3, http.MethodGet)
+	if counted < want {
+		t.Fatalf("%d: %s", counted, seen)
+	}
+	status, _ := fleet.Status(t, c, 3)
+	cluster := status.Cluster.ID
+	recoverQuorum := func(arguments ...string) devcluster.Result {
+		return c.StartAlone(t, append([]string{"store", "recover-quorum", "--dir", c.NodeDirectory(3)}, arguments...)...).Wait(t, patience)
+	}
+	if result := recoverQuorum("--cluster-id", cluster); result.Code != 4 || !strings.Contains(result.Stderr, "has a quorum") || !strings.Contains(result.Stderr, "leads it") {
+		t.Fatalf("with a quorum it is not refused: %s", result)
+	}
+
+	for _, lost := range []int{1, 2} {
+		fleet.Kill(t, c, lost, ids[lost])
+	}
+	eventually.True(t, patience, "the survivor has lost its quorum", func() (bool, string) {
+		result := recoverQuorum()
+		return result.Code == 4 && strings.Contains(result.Stderr, "there is no terminal to ask on"), result.String()
+	})
+	if result := recoverQuorum("--cluster-id", "another"); result.Code != 4 || !strings.Contains(result.Stderr, "nothing was changed") {
+		t.Errorf("the ID of another cluster is not refused: %s", result)
+	}
+	if result := recoverQuorum("--abandon"); result.Code != 3 {
+		t.Errorf("what was not begun is given up: %s", result)
+	}
+	result := recoverQuorum("--cluster-id", cluster, "-o", "json")
+	if result.Code != 0 {
+		t.Fatal(result)
+	}
+	var document struct {
+		Chosen     string   `json:"chosen"`
+		Outcome    string   `json:"outcome"`
+		Lost       []string `json:"lost"`
+		Generation uint64   `json:"generation"`
+		Seconds    float64  `json:"seconds"`
+	}
+	if err := json.Unmarshal([]byte(result.Stdout), &document); err != nil {
+		t.Fatal(err)
+	}
+	if document.Chosen != ids[3] || document.Outcome != "recovered" || document.Generation != 1 {
+		t.Errorf("%+v", document)
+	}
+	t.Logf("from the promise to the first acknowledged write: %.1f s", document.Seconds)
+	eventually.True(t, patience, "the counter goes on where it was", func() (bool, string) {
+		count, seen := lighthouseCount(t, c, 3, http.MethodGet)
+		return count == counted, fmt.Sprint(count, seen)
+	})
+	eventually.True(t, patience, "the cluster takes writes", func() (bool, string) {
+		result := c.StartAlone(t, "node", "label", ids[3], "recovered=yes", "--dir", c.NodeDirectory(3)).Wait(t, patience)
+		return result.Code == 0, result.String()
+	})
+
+	// The others, who had a majority, come back.
+	c.MustReeve(t, "dev", "up", "--detach")
+	nodes := fleet.Await(t, c, 1, patience, "all nodes are back and vote", fleet.AllReady(3))
+	if fleet.ByID(nodes, ids[3]).Labels["recovered"] != "yes" {
+		t.Errorf("what was written meanwhile is lost: %v", nodes)
+	}
+	for _, number := range []int{1, 2} {
+		if _, err := os.Stat(filepath.Join(c.NodeDirectory(number), "data", "roles", "consensus", "former", "etcd")); err != nil {
+			t.Errorf("what the member of node %d had was not put aside: %v", number, err)
+		}
+	}
+	if count, seen := lighthouseCount(t, c, 3, http.MethodGet); count != counted {
+		t.Errorf("the counter is %d, was %d: %s", count, counted, seen)
+	}
+	c.Down(t)
+}
