@@ -78,7 +78,7 @@ func (c *commands) doctorPlaces(file string) (places doctor.Places, from string,
 		switch {
 		case err == nil:
 			file := directory.ParametersFile()
-			return placesOf(file, directory.Parameters), file, nil
+			return placesOf(directory.Parameters), file, nil
 		case fault.CodeOf(err) == fault.Refused:
 			return doctor.Places{}, "", err
 		case !errors.Is(err, fs.ErrNotExist):
@@ -108,12 +108,12 @@ func parameterPlaces(file string) (doctor.Places, error) {
 	if err != nil {
 		return doctor.Places{}, fault.FileOr(fault.Usage, err, "cannot read the parameters", "Give the file that reeved reads with --parameters.")
 	}
-	return placesOf(file, parameters), nil
+	return placesOf(parameters), nil
 }
 
-func placesOf(file string, parameters *nodev1.Parameters) doctor.Places {
+func placesOf(parameters *nodev1.Parameters) doctor.Places {
 	directories := parameters.GetDirectories()
-	return doctor.Places{Data: directories.GetData(), Run: directories.GetRun(), Network: parameters.GetNetwork(), Parameters: file, System: directories.GetSystem()}
+	return doctor.Places{Data: directories.GetData(), Run: directories.GetRun(), Network: parameters.GetNetwork()}
 }
 
 func isDir(path string) bool {

@@ -115,9 +115,6 @@ func TestJudge(t *testing.T) {
 		{"the longest run directory", func(f *doctor.Facts) { f.Run.Path = "/" + strings.Repeat("x", 47) }, "run-directory", "ok", "", false},
 		{"a run directory on a disk", func(f *doctor.Facts) { f.Run.Filesystem = "ext4" }, "run-directory", "warning", "left there when the machine boots", false},
 		{"the run directory of another", func(f *doctor.Facts) { f.Run.Writable = broken }, "run-directory", "missing", "its sockets", true},
-		{"a disk that is not mounted", func(f *doctor.Facts) {
-			f.Node = doctor.Node{Asked: true, Err: errors.New("nothing is mounted at /srv")}
-		}, "node", "missing", "does not start", true},
 		{"a run directory in a private one", func(f *doctor.Facts) { f.Run.Barriers = []string{"/root"} }, "run-directory", "missing", "cannot reach their sockets", true},
 		{"no run directory", func(f *doctor.Facts) { f.Run.Err = broken }, "run-directory", "missing", "its sockets", true},
 		{"few open files", func(f *doctor.Facts) { f.OpenFiles = 1024 }, "open-files", "warning", "file descriptors", false},

@@ -11,8 +11,6 @@ type Places struct {
 	Data, Run string
 	// Network is how the node is reached, as its parameters say it; nil: they say nothing, or are not there.
 	Network *nodev1.Network
-	// Parameters is the file of the parameters, and System the system directory that it names; empty: there are none yet.
-	Parameters, System string
 }
 
 // Facts are what was found on a machine. Errors say why something cannot be read; nil: it can.
@@ -48,7 +46,6 @@ type Facts struct {
 	Addresses    []address.Address
 	AddressesErr error
 	Network      *nodev1.Network
-	Node         Node
 }
 
 // Cgroups are the control groups of the machine.
@@ -69,14 +66,6 @@ type TPM struct {
 	Version string
 	// Usable: the process can use its device.
 	Usable error
-}
-
-// Node says whether the node that parameters made is there.
-type Node struct {
-	// Asked says that there are parameters.
-	Asked bool
-	// Err says what of the node is missing.
-	Err error
 }
 
 // Directory is one of a node's directories, or where it will be made.

@@ -60,10 +60,6 @@ func Judge(f Facts) output.Doctor {
 			"Run a time service, such as chrony or systemd-timesyncd.")),
 		f.systemd(),
 	}
-	if f.Node.Asked {
-		checks = append(checks, present("node", f.Node.Err, "what the parameters made is there", true,
-			"reeved does not start, since it would make another node", "Mount the disk that holds it, or restore it from a backup."))
-	}
 	runnable := true
 	for _, check := range checks {
 		runnable = runnable && (!check.Essential || check.Level != missing)

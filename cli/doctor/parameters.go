@@ -14,7 +14,7 @@ func WithParameters(document output.Doctor, file, said string, err error) output
 	if err != nil {
 		said = strings.TrimPrefix(strings.TrimSpace(said), "reeved: ")
 		check.Level, check.Found = missing, strings.ReplaceAll(cmp.Or(said, err.Error()), "\n", "; ")
-		check.Consequence, check.Advice = "reeved refuses to start with "+file, "Do what each of these says, and run `reeve doctor --parameters "+file+"` again."
+		check.Consequence, check.Advice = "reeved does not start with "+file+", or its roles do not work", "Do what each of these says, and run `reeve doctor --parameters "+file+"` again."
 		document.Runnable = false
 	}
 	document.Checks = append(document.Checks, check)

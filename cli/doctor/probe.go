@@ -39,7 +39,6 @@ func Probe(places Places) Facts {
 		Data:            probeDirectory(places.Data),
 		Run:             probeDirectory(places.Run),
 		Network:         places.Network,
-		Node:            probeNode(places),
 	}
 	f.Addresses, f.AddressesErr = address.Here(places.Network.GetInterfaces())
 	f.Kernel = release()
@@ -304,15 +303,6 @@ var filesystems = map[int64]string{
 	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs", unix.F2FS_SUPER_MAGIC: "f2fs",
 	unix.TMPFS_MAGIC: "tmpfs", unix.RAMFS_MAGIC: "ramfs", unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.NFS_SUPER_MAGIC: "nfs",
 	unix.SQUASHFS_MAGIC: "squashfs", unix.FUSE_SUPER_MAGIC: "fuse", 0x2fc12fc1: "zfs", 0xca451a4e: "bcachefs",
-}
-
-func probeNode(places Places) Node {
-	if places.Parameters == "" {
-		return Node{}
-	}
-	err := setup.CheckMark(places.Parameters, places.System)
-	// Another user may not know, and nothing else depends on it.
-	return Node{Asked: !errors.Is(err, fs.ErrPermission), Err: err}
 }
 
 func probeDirectory(path string) Directory {

@@ -1,9 +1,13 @@
 package diskguard
 
-import "context"
+import (
+	"context"
+
+	"github.com/reeveproject/reeve/core/storage"
+)
 
 // Look does once what Run does again and again.
 func (g *Guard) Look(ctx context.Context) { g.look(ctx) }
 
 // Write is the write that a Prober tries.
-var Write = write
+var Write = storage.Probe

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
 	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/storage"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -55,7 +55,7 @@ func NewProber(config ProbeConfig) *Prober {
 		config.Log = hclog.NewNullLogger()
 	}
 	if config.Write == nil {
-		config.Write = write
+		config.Write = storage.Probe
 	}
 	p := &Prober{config: config}
 	p.problem.Set("")
@@ -170,17 +170,4 @@ func (p *Prober) tell(problem string) {
 		}
 		p.config.Events.Record(entry)
 	}()
-}
-
-// write makes a file without a name in the directory, writes to it and lets go of it.
-func write(directory string) (err error) {
-	fd, err := eintr.Retry(func() (int, error) {
-		return unix.Open(directory, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	_, err = eintr.Retry(func() (int, error) { return unix.Write(fd, []byte{0}) })
-	return err
 }

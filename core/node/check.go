@@ -1,31 +1,143 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/catalog"
+	"github.com/reeveproject/reeve/core/params"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/unseal"
+	"github.com/reeveproject/reeve/proto/address"
+	"github.com/reeveproject/reeve/proto/hostfile"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Check returns what Run would refuse of a node with these parameters before it does anything, as far as that can be told without changing anything. It may run beside the node.
-func Check(parameters *nodev1.Parameters) (problems []error) {
+// Check returns what Run would refuse of a node with these parameters, and what of the machine would keep its roles from working, as far as that can be told without changing
+// anything. It may run beside the node.
+func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (problems []error) {
+	add := func(err error) {
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
 	layout, err := unseal.LayoutOf(parameters)
 	if err != nil {
 		return []error{err}
 	}
-	problems = storage.Check(layout)
-	if err := checkCapabilities(hclog.NewNullLogger()); err != nil {
-		problems = append(problems, err)
+	problems = append(storage.Check(layout), unseal.Check(ctx, parameters, layout, params.OpenMark(file))...)
+	if parameters.GetVolume().GetPlain() != nil {
+		add(shortage(layout))
 	}
-	// Once it has begun, the cluster's catalog counts, and not what was built.
-	if _, err := os.Lstat(layout.Configuration()); parameters.GetBootstrap() != nil && errors.Is(err, fs.ErrNotExist) {
+	add(checkCapabilities(hclog.NewNullLogger()))
+	if err := users.Check(parameters.GetSandbox().GetUsers()); err != nil {
+		add(fmt.Errorf("node: sandbox.users in the parameters: %w", err))
+	}
+	if log := parameters.GetLog().GetFile(); log != "" {
+		at, err := storage.Nearest(filepath.Dir(log))
+		if err == nil {
+			err = storage.CheckWritable(at)
+		}
+		if err != nil {
+			add(fmt.Errorf("node: log.file in the parameters: %w", err))
+		}
+	}
+	// Of a node that runs, the addresses are taken by itself.
+	if !runs(ctx, layout) {
+		problems = append(problems, checkListeners(ctx, parameters)...)
+	}
+	// Once it has begun, the cluster's catalog and grants count, and not what was built.
+	if unseal.Fresh(layout) && parameters.GetBootstrap() != nil {
 		problems = append(problems, catalog.CheckBuiltin(parameters)...)
+		problems = append(problems, checkFiles(parameters)...)
+	}
+	return problems
+}
+
+// shortage is the error of a volume on which roles would not start.
+func shortage(layout storage.Layout) error {
+	at, err := storage.Nearest(layout.Data)
+	if err != nil {
+		return nil // storage.Check says so
+	}
+	layout.Data = at
+	if lack := layout.Shortage(); lack != "" {
+		return errors.New("node: " + lack)
+	}
+	return nil
+}
+
+// runs reports whether the node runs.
+func runs(ctx context.Context, layout storage.Layout) bool {
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", layout.NodeSocket())
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}
+
+// checkListeners returns the addresses that the parameters name for listeners and that cannot be listened on now.
+func checkListeners(ctx context.Context, parameters *nodev1.Parameters) (problems []error) {
+	check := func(field, hostPort string) {
+		if hostPort == "" {
+			return
+		}
+		listener, err := address.Listen(ctx, hostPort)
+		if err == nil {
+			err = listener.Close()
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, unix.EADDRNOTAVAIL):
+			problems = append(problems, fmt.Errorf("node: %s is %s, and this machine has no such address now: give it the address, or leave the host out (:PORT) to listen on all: %w", field, hostPort, err))
+		case errors.Is(err, unix.EADDRINUSE):
+			problems = append(problems, fmt.Errorf("node: %s is %s, and another program listens there: stop it (`ss -ltnp` shows it), or name another port: %w", field, hostPort, err))
+		default:
+			problems = append(problems, fmt.Errorf("node: %s is %s, and nothing can listen there: %w", field, hostPort, err))
+		}
+	}
+	check("network.api_listen in the parameters", parameters.GetNetwork().GetApiListen())
+	check("metrics.listen in the parameters", parameters.GetMetrics().GetListen())
+	for _, role := range append(parameters.GetBootstrap().GetRoles(), parameters.GetRegister().GetRoles()...) {
+		var fields map[string]any
+		if json.Unmarshal([]byte(role.GetConfiguration()), &fields) != nil {
+			continue // it has no configuration, or none that is an object
+		}
+		for name, value := range fields {
+			// The name that roles give to what they listen on.
+			if text, ok := value.(string); ok && (name == "listen" || strings.HasSuffix(name, "Listen")) {
+				check(name+" in the configuration of the role "+role.GetRole(), text)
+			}
+		}
+	}
+	return problems
+}
+
+// checkFiles returns the files of the machine that roles are granted and that the core could not replace.
+func checkFiles(parameters *nodev1.Parameters) (problems []error) {
+	for _, plugin := range parameters.GetPlugins() {
+		for _, role := range plugin.GetGrants() {
+			for _, grant := range role.GetGrants() {
+				path := grant.GetParameters()["path"]
+				if grant.GetName() != remit.ReplaceFile || path == "" {
+					continue
+				}
+				if err := hostfile.Check(path); err != nil {
+					problems = append(problems, fmt.Errorf("node: the role %s is granted a file of this machine that it could not change: %w", role.GetRole(), err))
+				}
+			}
+		}
 	}
 	return problems
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,13 +50,17 @@ func (d *disk) unmount() {
 	}
 }
 
-// refused starts the node, which ends by itself.
+// refused starts the node, which ends by itself, and has said so before that if it was asked.
 func (a *alive) refused() error {
 	a.t.Helper()
+	before := Check(a.t.Context(), a.parameters, a.file)
 	a.start()
 	err := <-a.ended
 	if err == nil {
 		a.t.Fatal("the node started")
+	}
+	if !slices.ContainsFunc(before, func(one error) bool { return strings.HasSuffix(err.Error(), one.Error()) }) {
+		a.t.Errorf("asked before, it says %v, and ends with: %v", before, err)
 	}
 	return err
 }

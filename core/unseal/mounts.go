@@ -33,6 +33,9 @@ func CheckMounts(parameters *nodev1.Parameters, mark *params.Mark) error {
 	return mark.CheckMounts(places...)
 }
 
+// Fresh reports whether there is nothing of a node in system/.
+func Fresh(layout storage.Layout) bool { return fresh(layout) && !there(layout.Disowned()) }
+
 // paths are the files and directories without which there is no node. A device is not among them: whoever opens it says that it is missing.
 func paths(layout storage.Layout, description volume.Description) []string {
 	found := []string{layout.System}
@@ -46,7 +49,7 @@ func paths(layout storage.Layout, description volume.Description) []string {
 func missing(layout storage.Layout, description volume.Description, path string) (bool, error) {
 	switch {
 	case path == layout.System:
-		return fresh(layout) && !there(layout.Disowned()), nil
+		return Fresh(layout), nil
 	case description.Kind == storage.Plain:
 		return !there(layout.Volume()), nil
 	}

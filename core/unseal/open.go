@@ -335,13 +335,18 @@ const needsOwner = "no source gives the volume's key by itself: `reeve node unlo
 
 // gone is the error of a node whose volume is not there.
 func (r *Room) gone() error {
+	return r.noVolume(r.configuration.NodeID(), r.configuration.ClusterID, r.configuration.Location)
+}
+
+// noVolume says that there is no volume of a node that was made with one at a location.
+func (r *Room) noVolume(nodeID, clusterID, made string) error {
 	location, was := r.kind.Describe().Location, ""
-	if r.configuration.Location != location {
-		was = fmt.Sprintf("; it was at %s, so put that back into the parameters", r.configuration.Location)
+	if made != location {
+		was = fmt.Sprintf("; it was at %s, so put that back into the parameters", made)
 	}
 	return &storage.VolumeError{Data: r.config.Storage.Data, Problem: fmt.Sprintf(
 		"there is no volume at %s, though node %s of cluster %s has one%s: attach or mount the disk that holds it, or restore it from a backup. Keep the system directory, without which nothing opens the volume; it is not made again",
-		location, r.configuration.NodeID(), r.configuration.ClusterID, was)}
+		location, nodeID, clusterID, was)}
 }
 
 // unreadable says what an error of the sealed configuration means: that the node waits for the recovery key, or that it fails.

@@ -20,10 +20,10 @@ func check() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if problems := node.Check(found.Parameters); len(problems) > 0 {
+			if problems := node.Check(cmd.Context(), found.Parameters, found.File); len(problems) > 0 {
 				return errors.Join(problems...)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), found.File+": nothing is wrong with the parameters and the directories")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), found.File+": nothing is wrong with the parameters, the directories and the machine")
 			return err
 		},
 	}

@@ -60,10 +60,8 @@ func Reserve(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange
 	if err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
-	if wanted != nil {
-		if err := freeOfAccounts(uidRange{Start: wanted.GetFirst(), Count: wanted.GetCount()}); err != nil {
-			return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
-		}
+	if err := Check(wanted); err != nil {
+		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
 	ids, lock, former, err := reserveRange(rangesFile, real, wanted)
 	if err != nil {
@@ -79,6 +77,14 @@ func Reserve(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange
 		users.assigned.Roles = make(map[string]uint32)
 	}
 	return users, nil
+}
+
+// Check returns a *RangeError if an account of the host has an ID of the range that a node is to have; nil: it may have any. It touches nothing.
+func Check(wanted *nodev1.UserRange) error {
+	if wanted == nil || os.Geteuid() != 0 {
+		return nil
+	}
+	return freeOfAccounts(uidRange{Start: wanted.GetFirst(), Count: wanted.GetCount()})
 }
 
 // Close lets go of the range. It stays the owner's, and is nobody else's while a process uses it.

@@ -112,6 +112,11 @@ func (s *Sealer) SealFor(ctx context.Context, secret *keys.Secret, values map[ui
 	return sealed.encode()
 }
 
+// Check fails with ErrUnavailable if the TPM does not answer.
+func (s *Sealer) Check(ctx context.Context) error {
+	return s.with(ctx, func(*connection) error { return nil })
+}
+
 // Unseal returns the secret. ErrUnavailable, ErrChanged (its text names each register that changed), ErrOtherTPM, or ErrDamaged.
 func (s *Sealer) Unseal(ctx context.Context, sealed json.RawMessage) (*keys.Secret, error) {
 	b, err := decode(sealed)

@@ -49,6 +49,32 @@ func (d *directory) checkEmpty() error {
 	return nil
 }
 
+// CheckFormat returns what Format would refuse of a volume of which there is nothing.
+func (d *directory) CheckFormat() (problems []error) {
+	for _, check := range []func() error{
+		func() error { return needRoot("encrypt " + d.Data) },
+		func() error {
+			mount, err := volume.MountAt(d.Data)
+			if err == nil && mount != nil {
+				err = &UnsupportedError{Path: d.Data, Mounted: true}
+			}
+			return err
+		},
+		func() error {
+			at, err := storage.Nearest(d.Data)
+			if err == nil {
+				_, _, err = policyOf(at)
+			}
+			return err
+		},
+	} {
+		if err := check(); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
+}
+
 func (d *directory) Format(_ context.Context, key *keys.Secret) error {
 	if err := needRoot("encrypt " + d.Data); err != nil {
 		return err

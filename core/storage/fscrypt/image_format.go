@@ -170,9 +170,13 @@ func (i *image) fullError() error {
 
 // left returns the free bytes where the image will be.
 func (i *image) left() (int64, error) {
+	directory, err := storage.Nearest(filepath.Dir(i.Image))
+	if err != nil {
+		return 0, err
+	}
 	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(i.Image), &disk); err != nil {
-		return 0, fmt.Errorf("fscrypt: %s: %w", filepath.Dir(i.Image), err)
+	if err := unix.Statfs(directory, &disk); err != nil {
+		return 0, fmt.Errorf("fscrypt: %s: %w", directory, err)
 	}
 	return int64(min(disk.Bavail, 1<<40)) * int64(disk.Frsize), nil
 }
@@ -193,14 +197,27 @@ func (i *image) checkSize() error {
 }
 
 func (i *image) mkfs(ctx context.Context) error {
-	_, err := volume.Program{Name: "mkfs.ext4", Package: "e2fsprogs", Args: []string{
-		// The file is all zeros, so mkfs needs neither to write zeros nor to discard blocks. After an error, the file system must not be written to.
-		"-q", "-F", "-b", "4096", "-m", "1", "-O", "encrypt", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1", "-e", "remount-ro", "-L", "reeve", i.draft(),
-	}}.Run(ctx)
-	if err != nil {
+	if _, err := i.mkfsProgram().Run(ctx); err != nil {
 		return fmt.Errorf("fscrypt: make a file system in %s: %w", i.draft(), err)
 	}
 	return nil
+}
+
+func (i *image) mkfsProgram() volume.Program {
+	return volume.Program{Name: "mkfs.ext4", Package: "e2fsprogs", Args: []string{
+		// The file is all zeros, so mkfs needs neither to write zeros nor to discard blocks. After an error, the file system must not be written to.
+		"-q", "-F", "-b", "4096", "-m", "1", "-O", "encrypt", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1", "-e", "remount-ro", "-L", "reeve", i.draft(),
+	}}
+}
+
+// CheckFormat returns what Format would refuse of a volume of which there is nothing.
+func (i *image) CheckFormat() (problems []error) {
+	for _, err := range []error{needRoot("make and mount " + i.Image), i.mkfsProgram().Check(), volume.CheckEmpty(i.Data), i.checkSize()} {
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
 }
 
 // fill makes the encrypted directory in the mounted image.

@@ -24,9 +24,16 @@ func fastDerivation() []string {
 	return []string{"--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"}
 }
 
+// cryptsetup is the program with its arguments.
+func cryptsetup(args ...string) volume.Program {
+	return volume.Program{Name: "cryptsetup", Package: "cryptsetup-bin", Args: args}
+}
+
 // cryptsetup runs the program. It reads key from standard input and next from descriptor 3. volume.ErrWrongKey if no key slot takes the key.
 func (c *container) cryptsetup(ctx context.Context, key, next *keys.Secret, args ...string) error {
-	_, err := volume.Program{Name: "cryptsetup", Package: "cryptsetup-bin", Args: args, Key: key, Next: next}.Run(ctx)
+	program := cryptsetup(args...)
+	program.Key, program.Next = key, next
+	_, err := program.Run(ctx)
 	var exit *volume.ExitError
 	if key != nil && errors.As(err, &exit) && exit.Code == exitKey {
 		return volume.ErrWrongKey

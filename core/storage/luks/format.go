@@ -49,6 +49,18 @@ func (c *container) Format(ctx context.Context, key *keys.Secret) error {
 	return c.make(ctx, key)
 }
 
+// CheckFormat returns what Format would refuse of a device that is not this node's yet.
+func (c *container) CheckFormat() (problems []error) {
+	for _, err := range []error{
+		needRoot("format " + c.Device), cryptsetup().Check(), volume.Program{Name: "mkfs.ext4", Package: "e2fsprogs"}.Check(), volume.CheckEmpty(c.Data),
+	} {
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
+}
+
 // make makes the container and its file system. Wherever it is interrupted, inspect sees that it is incomplete.
 func (c *container) make(ctx context.Context, key *keys.Secret) error {
 	c.Step("mark")

@@ -26,6 +26,12 @@ type Kind interface {
 	Rotate(ctx context.Context, old, next *keys.Secret) error
 }
 
+// Checker is a Kind that can say what Format would refuse.
+type Checker interface {
+	// CheckFormat returns everything that Format would refuse, as far as that can be known without changing anything.
+	CheckFormat() []error
+}
+
 // Description says what a volume is.
 type Description struct {
 	Kind storage.VolumeKind

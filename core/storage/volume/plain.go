@@ -28,6 +28,14 @@ func (p plain) State(context.Context) (State, error) {
 	return Open, nil
 }
 
+// CheckFormat returns what Format would refuse.
+func (p plain) CheckFormat() []error {
+	if err := CheckEmpty(p.data); err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
 func (p plain) Format(context.Context, *keys.Secret) error {
 	if err := CheckEmpty(p.data); err != nil {
 		return err

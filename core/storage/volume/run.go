@@ -104,6 +104,12 @@ func (p Program) Run(ctx context.Context) ([]byte, error) {
 	return nil, &ExitError{Program: p.Name, Action: action, Code: exit.ExitCode(), Text: p.text(problems.content.Bytes())}
 }
 
+// Check fails with *MissingProgramError if the program is not installed.
+func (p Program) Check() error {
+	_, err := p.find()
+	return err
+}
+
 func (p Program) find() (string, error) {
 	for _, directory := range filepath.SplitList(searchPath) {
 		if path, err := exec.LookPath(filepath.Join(directory, p.Name)); err == nil {

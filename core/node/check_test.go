@@ -1,0 +1,139 @@
+package node
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// said is what Check says of the node.
+func (a *alive) said() string {
+	a.t.Helper()
+	var texts []string
+	for _, problem := range Check(a.t.Context(), a.parameters, a.file) {
+		texts = append(texts, problem.Error())
+	}
+	return strings.Join(texts, "\n")
+}
+
+// What would be refused is said before the start, all at once, and nothing is made.
+func TestCheckSaysEverythingAtOnce(t *testing.T) {
+	a := newAlive(t, plain())
+	if found := a.said(); found != "" {
+		t.Fatalf("of a node that starts: %s", found)
+	}
+	base := filepath.Dir(a.parameters.GetDirectories().GetSystem())
+	before, err := os.ReadDir(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	hosts := filepath.Join(base, "hosts")
+	if err := os.Symlink("/etc/hosts", hosts); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(hosts)
+	a.parameters.Network = &nodev1.Network{ApiListen: "192.0.2.1:7444"} // of documentation, so no machine's
+	a.parameters.Metrics = &nodev1.Metrics{Listen: taken.Addr().String()}
+	a.parameters.GetBootstrap().Roles[1].Configuration = `{"peerListen": "` + taken.Addr().String() + `"}`
+	a.parameters.Log = &nodev1.Log{File: filepath.Join(hosts, "log", "reeved.log")}
+	a.parameters.Plugins[0].Grants = []*nodev1.BuiltinGrants{{Role: "api", Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": hosts}}}}}
+	found := a.said()
+	for _, want := range []string{
+		"network.api_listen in the parameters is 192.0.2.1:7444, and this machine has no such address now",
+		"metrics.listen in the parameters is " + taken.Addr().String() + ", and another program listens there",
+		"peerListen in the configuration of the role api is " + taken.Addr().String(),
+		"log.file in the parameters: storage: ",
+		"the role api is granted a file of this machine that it could not change: cannot replace " + hosts + ": it is, or lies behind, a symbolic link",
+	} {
+		if !strings.Contains(found, want) {
+			t.Errorf("it does not say %q in:\n%s", want, found)
+		}
+	}
+	if err := os.Remove(hosts); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadDir(base)
+	if err != nil || !slices.EqualFunc(before, after, func(a, b os.DirEntry) bool { return a.Name() == b.Name() }) {
+		t.Errorf("there was %v, now there is %v (%v)", before, after, err)
+	}
+}
+
+// Of a node that runs nothing is said: the addresses are taken by itself.
+func TestCheckOfANodeThatRuns(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAlive(t, plain())
+	a.parameters.Metrics = &nodev1.Metrics{Listen: free.Addr().String()}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.until("the role", ready)
+	if found := a.said(); found != "" {
+		t.Errorf("while it runs: %s", found)
+	}
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+	if found := a.said(); found != "" {
+		t.Errorf("once it has ended: %s", found)
+	}
+}
+
+// What a disk or an image refuses is said.
+func TestCheckOfDisks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("cannot run: only root can mount")
+	}
+	t.Run("read-only", func(t *testing.T) {
+		d := newDisk(t, "state")
+		a := newAlive(t, plain())
+		a.parameters.Directories.Data = filepath.Join(d.at, "data")
+		if err := unix.Mount("", d.at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		if found := a.said(); !strings.Contains(found, "cannot write in "+d.at+" (read-only file system)") {
+			t.Errorf("%q", found)
+		}
+	})
+	t.Run("an image that does not fit", func(t *testing.T) {
+		size := int64(1) << 50
+		a := newAlive(t, &nodev1.Volume{Kind: &nodev1.Volume_Fscrypt{Fscrypt: &nodev1.FscryptVolume{Image: &nodev1.LoopImage{SizeBytes: &size}}}})
+		if found := a.said(); !strings.Contains(found, "is not made because its disk is full") {
+			t.Errorf("%q", found)
+		}
+	})
+	t.Run("a device that is not there", func(t *testing.T) {
+		a := newAlive(t, &nodev1.Volume{Kind: &nodev1.Volume_Luks{Luks: &nodev1.LuksVolume{Device: filepath.Join(t.TempDir(), "disk")}}})
+		if found := a.said(); !strings.Contains(found, "there is no such device") {
+			t.Errorf("%q", found)
+		}
+	})
+	t.Run("directories that roles cannot pass", func(t *testing.T) {
+		a := newAlive(t, plain())
+		closed := filepath.Join(filepath.Dir(a.parameters.GetDirectories().GetData()), "closed")
+		if err := errors.Join(os.Mkdir(closed, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		a.parameters.Directories.Data = filepath.Join(closed, "data")
+		if found := a.said(); !strings.Contains(found, "chmod o+x "+closed) {
+			t.Errorf("%q", found)
+		}
+	})
+}
