@@ -88,7 +88,7 @@ var parsers = map[string]string{
 	"sdk/role.FuzzPeerOf":                                    "certificate of a role on another node",
 	// What the machine says.
 	"core/seal/tpm2.FuzzAnswers":      "answers of a TPM",
-	"core/mountinfo.FuzzParse":        "mounts of the machine",
+	"proto/mountinfo.FuzzParse":       "mounts of the machine",
 	"core/storage/volume.FuzzProcess": "processes that use a volume",
 	// What a plugin or a role says.
 	"core/plugin.FuzzHandshakeLine":   "first line of a plugin",

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 // lock is a locked file. The kernel unlocks it when its holder dies.
@@ -44,11 +46,7 @@ func try(path string) (*lock, error) {
 		return nil, err
 	}
 	l := &lock{file: file}
-	for {
-		if err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	_, err = eintr.Retry(func() (struct{}, error) { return struct{}{}, unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrLocked
 	}

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/cli/setup"
 	"github.com/reeveproject/reeve/proto/address"
+	"github.com/reeveproject/reeve/proto/passage"
 )
 
 // Probe looks at the machine, and at the places where a node has, or will have, its directories.
@@ -329,7 +329,9 @@ func probeDirectory(path string) Directory {
 	d.FreeFiles, d.Files = found.Ffree, found.Files
 	d.ReadOnly, d.NoExec = found.Flags&unix.ST_RDONLY != 0, found.Flags&unix.ST_NOEXEC != 0
 	d.Writable = writable(d.At)
-	d.Barriers = setup.Barriers(d.Path)
+	if d.Barriers, d.Err = passage.Closed(d.Path); d.Err != nil {
+		return d
+	}
 	d.Fscrypt = probeFscrypt(d.At)
 	return d
 }

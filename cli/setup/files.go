@@ -5,12 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/proto/passage"
 )
 
 // CreateOnly makes a file with its content in one step and on disk, and reports that it did, or leaves one that is there as it is.
@@ -85,41 +85,15 @@ func MakeParents(path string) error {
 	return err
 }
 
-// Barriers returns the directories above some paths through which only some users can pass, sorted. A parent that does not exist is none: it will be made passable.
-func Barriers(paths ...string) []string {
-	var found []string
-	for _, path := range paths {
-		ways := []string{path}
-		for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
-			// Whoever follows a link passes through the parents of its target too.
-			if real, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
-				ways = append(ways, filepath.Join(real, "x"))
-				break
-			}
-		}
-		for _, way := range ways {
-			for at := filepath.Dir(way); ; at = filepath.Dir(at) {
-				// Everybody may follow a link itself.
-				info, err := os.Lstat(at)
-				if err == nil && info.Mode().Perm()&0o001 == 0 && !slices.Contains(found, at) {
-					found = append(found, at)
-				}
-				if at == filepath.Dir(at) {
-					break
-				}
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
 // CheckPassable refuses places that the roles of root's node cannot reach, since they have user IDs of their own. It names all that is in their way.
 func CheckPassable(state, run string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	closed := Barriers(filepath.Join(state, "data"), run)
+	closed, err := passage.Closed(filepath.Join(state, "data"), run)
+	if err != nil {
+		return pathFault(err, "cannot find out whether roles reach the node's directories")
+	}
 	if len(closed) == 0 {
 		return nil
 	}

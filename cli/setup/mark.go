@@ -7,9 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 // MarkSuffix is what reeved appends to the name of a parameters file for the mark that remembers that they made a node.
@@ -46,12 +47,12 @@ func CheckMark(file, system string) error {
 		return fault.Wrap(fault.Refused, err, "cannot read which node this machine was", "Give --again to set it up as another one.")
 	}
 	node := document.Content
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Own()
 	if err != nil {
 		return err
 	}
 	for _, place := range node.Places {
-		if entries, err := os.ReadDir(place.Path); len(entries) > 0 || isFile(place.Path) || err != nil && !errors.Is(err, fs.ErrNotExist) || mounted(string(mounts), place.Target) {
+		if entries, err := os.ReadDir(place.Path); len(entries) > 0 || isFile(place.Path) || err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(mounts, func(m mountinfo.Mount) bool { return m.Target == place.Target }) {
 			continue
 		}
 		return fault.New(fault.Refused, fmt.Sprintf("nothing is mounted at %s, where %s held %s of node %s of cluster %s (see %s)",
@@ -67,18 +68,6 @@ func CheckMark(file, system string) error {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()
-}
-
-// mounted reports whether something is mounted at a directory, by the kernel's list.
-func mounted(mounts, target string) bool {
-	// The kernel writes them so.
-	escaped := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(target)
-	for line := range strings.Lines(mounts) {
-		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == escaped {
-			return true
-		}
-	}
-	return false
 }
 
 // ForgetMark removes the mark of a node that its operator gives up.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 // hierarchy is one tree of groups, as the core sees it.

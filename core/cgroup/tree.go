@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 // fake is a tree of files that stands for cgroup v2 with controllers, which the machines that run these tests mostly do not have: it shows what is

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 const (

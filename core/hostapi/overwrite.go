@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
-	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/eintr"
 	"github.com/reeveproject/reeve/proto/hostfile"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 // Stat is what /proc/PID/stat says of a process.

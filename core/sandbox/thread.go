@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 // onThread runs a function on its own thread, never the process's main thread, and ends the thread afterwards. So no other goroutine ever runs on a

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 // Check returns what Open would refuse of a node's directories, all of it, and changes nothing. What is not there yet counts as what Open would make.

@@ -6,12 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/proto/passage"
 )
 
 // lockName is the lock file in system/ and run/.
@@ -297,46 +298,16 @@ func (e *UnsearchableError) Error() string {
 		strings.Join(e.Parents, ", "), all)
 }
 
-// searchable fails with *UnsearchableError unless every user can pass through all parents of some directories. Those that are not there yet are no barrier: MakeDirectories makes them.
+// searchable fails with *UnsearchableError unless every user can pass through all parents of some directories.
 func searchable(paths ...string) error {
-	var closed []string
-	for _, path := range paths {
-		// Whoever follows a link passes through its parents and through those of its target.
-		real, err := resolve(path)
-		if err != nil {
-			return fmt.Errorf("storage: %w", err)
-		}
-		for _, way := range []string{path, real} {
-			for parent := filepath.Dir(way); ; parent = filepath.Dir(parent) {
-				// Everybody may follow a link itself.
-				switch info, err := os.Lstat(parent); {
-				case errors.Is(err, fs.ErrNotExist):
-				case err != nil:
-					return fmt.Errorf("storage: %w", err)
-				case info.Mode().Perm()&0o001 == 0 && !slices.Contains(closed, parent):
-					closed = append(closed, parent)
-				}
-				if parent == filepath.Dir(parent) {
-					break
-				}
-			}
-		}
+	closed, err := passage.Closed(paths...)
+	if err != nil {
+		return fmt.Errorf("storage: %w", err)
 	}
-	if len(closed) == 0 {
-		return nil
+	if len(closed) > 0 {
+		return &UnsearchableError{Parents: closed}
 	}
-	slices.Sort(closed)
-	return &UnsearchableError{Parents: closed}
-}
-
-// resolve is a path without links, as far as there are directories on it.
-func resolve(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
-	if parent := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && parent != path {
-		real, err = resolve(parent)
-		real = filepath.Join(real, filepath.Base(path))
-	}
-	return real, err
+	return nil
 }
 
 // Close releases the directories.

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 // MaxSize is the largest file that a role reads or replaces: block lists for the hosts file have some MiB. The core holds such a file in memory.
@@ -20,7 +22,7 @@ func OpenDirectory(path string) (*os.File, error) {
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	}
-	fd, err := retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, how) })
+	fd, err := eintr.Retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, how) })
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +45,7 @@ func Open(directory *os.File, name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := retry(func() (int, error) {
+	fd, err := eintr.Retry(func() (int, error) {
 		return unix.Openat(int(directory.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
 	if errors.Is(err, unix.ENOENT) && !trusted(owner) {
@@ -64,7 +66,7 @@ func Open(directory *os.File, name string) (*File, error) {
 		return nil, err
 	}
 	// The path in /proc opens exactly the file that was checked, whatever has its name now.
-	opened, err := retry(func() (int, error) {
+	opened, err := eintr.Retry(func() (int, error) {
 		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -186,14 +188,4 @@ func attributesOf(fd int) uint64 {
 		return 0
 	}
 	return stat.Attributes
-}
-
-// retry calls a function until no signal interrupts it.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		result, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return result, err
-		}
-	}
 }

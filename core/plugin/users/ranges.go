@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/eintr"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 

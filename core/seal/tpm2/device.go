@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/proto/eintr"
 )
 
 // lingering is how long to wait for a cancelled command. Waiting for an answer ends at once; only a write in the kernel does not.

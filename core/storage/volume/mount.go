@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 // Mount is a mount in this process's mount namespace.

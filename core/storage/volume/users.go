@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 // maxUsers bounds the search: a longer list helps nobody.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/reeveproject/reeve/core/mountinfo"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 func TestParse(t *testing.T) {
