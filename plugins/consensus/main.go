@@ -6,7 +6,9 @@ package main
 
 import (
 	"context"
+	"os"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/rehearsal"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/sdk/checkpoint"
@@ -25,6 +27,9 @@ var (
 const capability = "reeve.consensus.v1"
 
 func main() {
+	if rehearsal.Is(os.Args) {
+		os.Exit(rehearsal.Main())
+	}
 	consensus := service.New()
 	role.Serve(role.Plugin{
 		Name:    pluginName,

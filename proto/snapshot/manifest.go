@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
 )
 
@@ -23,6 +24,8 @@ const (
 	MaxManifest = 64 << 10
 	// MaxDatabase is how many bytes of a database a snapshot may hold. A store's quota is at most 8 GiB: more is not a store, and would fill whoever opens it.
 	MaxDatabase = 64 << 30
+	// MaxUsers is how many users the manifest tells the keys of.
+	MaxUsers = 512
 	// maxText is how long a text of a manifest may be. The public half of a recovery key that withstands quantum computers has 2,000 bytes.
 	maxText = 4 << 10
 )
@@ -49,6 +52,17 @@ type Manifest struct {
 	DatabaseSHA256 string `json:"database_sha256"`
 	PayloadSize    int64  `json:"payload_size"`
 	PayloadSHA256  string `json:"payload_sha256"`
+	// Rehearsal is what was found when it was restored, before it was sealed; nil: nobody has tried.
+	Rehearsal *Rehearsal `json:"rehearsal,omitempty"`
+}
+
+// Rehearsal says what a snapshot held when it was restored into an etcd that was thrown away: what the store held at its revision.
+type Rehearsal struct {
+	// Keys is how many keys there were in all, and Users how many each ConsensusUser had.
+	Keys  int64            `json:"keys"`
+	Users map[string]int64 `json:"users"`
+	// Records is how many keys of the cluster user were read by the cluster API before it signed the manifest.
+	Records int64 `json:"records"`
 }
 
 // Marshal returns the line of the manifest, without its end.
@@ -78,6 +92,24 @@ func ParseManifest(line []byte) (*Manifest, error) {
 	return m, nil
 }
 
+func (r *Rehearsal) check() error {
+	if r == nil {
+		return nil
+	}
+	if len(r.Users) > MaxUsers {
+		return fmt.Errorf("the manifest names %d users, and may name %d", len(r.Users), MaxUsers)
+	}
+	for user, keys := range r.Users {
+		if !identity.ValidConsensusUser(user) || keys < 0 || keys > r.Keys {
+			return fmt.Errorf("the manifest has %d keys of a user %q of %d in all", keys, limits.Cut(user, 64), r.Keys)
+		}
+	}
+	if r.Records < 0 || r.Records > r.Keys {
+		return fmt.Errorf("the manifest has %d records of %d keys", r.Records, r.Keys)
+	}
+	return nil
+}
+
 func (m *Manifest) check() error {
 	for name, text := range map[string]string{
 		"cluster_id": m.ClusterID, "node_id": m.NodeID, "member_id": m.MemberID, "reeve_version": m.ReeveVersion, "storage_version": m.StorageVersion, "recipient": m.Recipient,
@@ -93,6 +125,9 @@ func (m *Manifest) check() error {
 		if sum, err := hex.DecodeString(hash); err != nil || len(sum) != sha256.Size || hash != strings.ToLower(hash) {
 			return fmt.Errorf("the manifest's %s is not the SHA-256 of anything: %d hexadecimal digits", name, 2*sha256.Size)
 		}
+	}
+	if err := m.Rehearsal.check(); err != nil {
+		return err
 	}
 	switch {
 	case m.Compression != Compression:

@@ -197,8 +197,15 @@ func TestManifestIsChecked(t *testing.T) {
 		"half a hash":             func(m *snapshot.Manifest) { m.DatabaseSHA256 = m.DatabaseSHA256[:32] },
 		"a hash in capitals":      func(m *snapshot.Manifest) { m.DatabaseSHA256 = strings.ToUpper(m.DatabaseSHA256) },
 		"no payload":              func(m *snapshot.Manifest) { m.PayloadSize = 0 },
-		"a size of no store":      func(m *snapshot.Manifest) { m.DatabaseSize = snapshot.MaxDatabase + 1 },
-		"a negative size":         func(m *snapshot.Manifest) { m.DatabaseSize = -1 },
+		"more keys of a user than there are": func(m *snapshot.Manifest) {
+			m.Rehearsal = &snapshot.Rehearsal{Keys: 1, Users: map[string]int64{"ant": 2}}
+		},
+		"keys of nobody": func(m *snapshot.Manifest) {
+			m.Rehearsal = &snapshot.Rehearsal{Keys: 1, Users: map[string]int64{"a/b": 1}}
+		},
+		"more records than there are keys": func(m *snapshot.Manifest) { m.Rehearsal = &snapshot.Rehearsal{Keys: 1, Records: 2} },
+		"a size of no store":               func(m *snapshot.Manifest) { m.DatabaseSize = snapshot.MaxDatabase + 1 },
+		"a negative size":                  func(m *snapshot.Manifest) { m.DatabaseSize = -1 },
 	} {
 		manifest := about(content)
 		change(manifest)

@@ -47,7 +47,7 @@ type Store interface {
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string
 	// Snapshot takes a snapshot of the whole store.
-	Snapshot(ctx context.Context, recipient string) (*store.Snapshot, error)
+	Snapshot(ctx context.Context, options store.SnapshotOptions) (*store.Snapshot, error)
 	// UsageOf is what a user has.
 	UsageOf(user string) *consensusv1.UserUsage
 }

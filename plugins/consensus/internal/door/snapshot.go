@@ -1,6 +1,7 @@
 package door
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -29,13 +31,16 @@ type snapshots struct {
 
 // TakeSnapshot implements consensusv1.SnapshotServiceServer.
 func (s *snapshots) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, stream grpc.ServerStreamingServer[consensusv1.TakeSnapshotResponse]) error {
-	taken, err := s.served.Snapshot(stream.Context(), request.GetRecipient())
+	taken, err := s.served.Snapshot(stream.Context(), store.SnapshotOptions{Recipient: request.GetRecipient(), Rehearse: request.GetRehearse()})
 	if err != nil {
 		return refused(err)
 	}
 	defer taken.Close()
 	limit := time.AfterFunc(snapshotWithin, func() { _ = taken.Close() })
 	defer limit.Stop()
+	if err := sendRecords(taken, stream); err != nil {
+		return err
+	}
 	if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Manifest{Manifest: taken.Manifest}}); err != nil {
 		return err
 	}
@@ -57,11 +62,31 @@ func (s *snapshots) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, strea
 	}
 }
 
+// sendRecords sends what the rehearsal of a snapshot has read.
+func sendRecords(taken *store.Snapshot, stream grpc.ServerStreamingServer[consensusv1.TakeSnapshotResponse]) error {
+	if taken.Records == nil {
+		return nil
+	}
+	for records := bufio.NewReader(taken.Records); ; {
+		record := new(consensusv1.SnapshotRecord)
+		err := protodelim.UnmarshalFrom(records, record)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return status.Errorf(codes.Internal, "consensus: read what the rehearsal of the snapshot has read: %v", err)
+		}
+		if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Record{Record: record}}); err != nil {
+			return err
+		}
+	}
+}
+
 // refused is the status of a snapshot that was not taken.
 func refused(err error) error {
 	code := codes.Internal
 	for reason, its := range map[error]codes.Code{
-		store.ErrRecipient: codes.InvalidArgument, store.ErrUnderway: codes.ResourceExhausted, store.ErrUnfit: codes.FailedPrecondition, store.ErrNotNow: codes.Unavailable,
+		store.ErrRecipient: codes.InvalidArgument, store.ErrUnderway: codes.ResourceExhausted, store.ErrUnfit: codes.FailedPrecondition, store.ErrNotNow: codes.Unavailable, store.ErrRehearsal: codes.DataLoss,
 		context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded,
 	} {
 		if errors.Is(err, reason) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/proto/snapshot"
@@ -85,5 +86,39 @@ func TestSnapshotIsForTheClusterUser(t *testing.T) {
 	}
 	if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("sealed to nobody: %v", err)
+	}
+}
+
+// TestRehearsedSnapshot holds that what the cluster user has in a snapshot that was rehearsed comes before its manifest.
+func TestRehearsedSnapshot(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	curator := n.instance(t, "curator.1", "curator")
+	n.open(t, curator)
+	ctx := storetest.Context(t)
+	if _, err := n.store.Client().Put(store.Root(ctx), consensusv1.UserPrefix("curator")+"cluster", "record"); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := consensusv1.NewSnapshotServiceClient(rawConnection(t, curator.Socket)).TakeSnapshot(ctx, &consensusv1.TakeSnapshotRequest{Rehearse: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]string)
+	for {
+		part, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record := part.GetRecord(); record != nil {
+			found[string(record.GetKey())] = string(record.GetValue())
+			continue
+		}
+		manifest, err := snapshot.ParseManifest(part.GetManifest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := manifest.Rehearsal; got == nil || got.Records != int64(len(found)) || got.Users["curator"] != got.Records || found["cluster"] != "record" {
+			t.Errorf("after %v: %+v", found, got)
+		}
+		return
 	}
 }

@@ -23,6 +23,8 @@ const (
 	ReceiveSnapshot, LayRestored checkpoint.Step = "receive-snapshot", "lay-restored"
 	// StartEtcd starts etcd, which makes its files if there are none.
 	StartEtcd checkpoint.Step = "start-etcd"
+	// BeginRehearsal makes the directory in which a snapshot is rehearsed, and Rehearse restores the snapshot there.
+	BeginRehearsal, Rehearse checkpoint.Step = "begin-rehearsal", "rehearse"
 )
 
 // What makes one survivor of a lost majority the only member.
@@ -89,7 +91,7 @@ const (
 func All() []checkpoint.Step {
 	return slices.Concat(
 		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, MarkReplaced, PutAside, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
-		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, DropCredentials, MarkForced, MarkRecovered},
+		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, DropCredentials, MarkForced, MarkRecovered, BeginRehearsal, Rehearse},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, NoteDamage, Tell},
 		[]checkpoint.Step{ReceiveSnapshot, LayRestored},

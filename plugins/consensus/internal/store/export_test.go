@@ -1,6 +1,9 @@
 package store
 
 import (
+	"crypto/sha256"
+	"slices"
+
 	"go.uber.org/zap"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
@@ -42,3 +45,9 @@ var SpoolPath = spoolPath
 
 // MarginEvery is after how many bytes of a snapshot it is looked again whether there is room.
 const MarginEvery = marginEvery
+
+// WithSum returns a database as etcd's snapshots are.
+func WithSum(database []byte) []byte {
+	sum := sha256.Sum256(database)
+	return slices.Concat(database, sum[:])
+}

@@ -21,6 +21,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/rehearsal"
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
@@ -34,6 +35,8 @@ var (
 	ErrUnfit = errors.New("its member cannot take one")
 	// ErrNotNow says that it may do so later.
 	ErrNotNow = errors.New("its member cannot take one now")
+	// ErrRehearsal says that one was taken, and is not what the store holds.
+	ErrRehearsal = rehearsal.ErrFailed
 )
 
 const (
@@ -55,9 +58,19 @@ const (
 type Snapshot struct {
 	// Manifest is the line of its manifest.
 	Manifest []byte
+	// Records are what the cluster user has in it, as its rehearsal has read that: consensusv1.SnapshotRecords, each behind its size. Nil: it was not rehearsed.
+	Records *os.File
 
 	file  *os.File
 	close func()
+}
+
+// SnapshotOptions are how a snapshot is taken.
+type SnapshotOptions struct {
+	// Recipient is the public half of the recovery key that opens it; empty: it is not sealed.
+	Recipient string
+	// Rehearse has it restored into an etcd that is thrown away, and compared with the store.
+	Rehearse bool
 }
 
 // Read reads the payload.
@@ -66,21 +79,23 @@ func (s *Snapshot) Read(into []byte) (int, error) { return s.file.Read(into) }
 // Close removes it from the disk. Another one can be taken then. It may be called more than once, and while somebody reads.
 func (s *Snapshot) Close() error {
 	defer s.close()
-	return s.file.Close()
+	if s.Records == nil {
+		return s.file.Close()
+	}
+	return errors.Join(s.file.Close(), s.Records.Close())
 }
 
-// Snapshot takes a snapshot, sealed to the public half of a recovery key; empty: it is not sealed. Everything that was acknowledged before the call is in it. There is one at a
-// time, until it is closed.
-func (s *Store) Snapshot(ctx context.Context, recipient string) (*Snapshot, error) {
-	taken, err := s.takeSnapshot(ctx, recipient)
+// Snapshot takes a snapshot. Everything that was acknowledged before the call is in it. There is one at a time, until it is closed.
+func (s *Store) Snapshot(ctx context.Context, options SnapshotOptions) (*Snapshot, error) {
+	taken, err := s.takeSnapshot(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("cannot take a snapshot on node %s: %w", s.plan.NodeID, err)
 	}
 	return taken, nil
 }
 
-func (s *Store) takeSnapshot(ctx context.Context, recipient string) (*Snapshot, error) {
-	to, err := parseRecipient(recipient)
+func (s *Store) takeSnapshot(ctx context.Context, options SnapshotOptions) (*Snapshot, error) {
+	to, err := parseRecipient(options.Recipient)
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +106,19 @@ func (s *Store) takeSnapshot(ctx context.Context, recipient string) (*Snapshot, 
 		return nil, fmt.Errorf("%w: try again", ErrUnderway)
 	}
 	end := func() { s.snapshot.Store(nil) }
-	file, err := openSpool(s.directory)
-	if err != nil {
+	taken := &Snapshot{close: sync.OnceFunc(end)}
+	if taken.file, err = openSpool(s.directory); err != nil {
 		end()
 		return nil, err
 	}
-	manifest, err := s.spoolSnapshot(ctx, file, recipient, to)
-	if err != nil {
-		_ = file.Close()
-		end()
-		return nil, err
+	manifest, err := s.copyDatabase(ctx, taken, options, to)
+	if err == nil {
+		taken.Manifest, err = manifest.Marshal()
 	}
-	return &Snapshot{Manifest: manifest, file: file, close: sync.OnceFunc(end)}, nil
+	if err != nil {
+		return nil, errors.Join(err, taken.Close())
+	}
+	return taken, nil
 }
 
 // parseRecipient returns nil for nobody.
@@ -144,8 +160,24 @@ func removeSpool(directory string) error {
 	return nil
 }
 
-// spoolSnapshot fills the file, leaves it at its beginning, and returns the line of the manifest.
-func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient string, to age.Recipient) ([]byte, error) {
+// copyDatabase fills the file, leaves it at its beginning, and returns the manifest. If the copy is to be rehearsed, it is.
+func (s *Store) copyDatabase(ctx context.Context, taken *Snapshot, options SnapshotOptions, to age.Recipient) (*snapshot.Manifest, error) {
+	if !options.Rehearse {
+		return s.spoolSnapshot(ctx, taken.file, options.Recipient, to, nil)
+	}
+	tried, err := s.beginRehearsal()
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := s.spoolSnapshot(ctx, taken.file, options.Recipient, to, tried)
+	if err == nil {
+		taken.Records, manifest.Rehearsal, err = tried.rehearse(ctx, manifest)
+	}
+	return manifest, errors.Join(err, tried.end())
+}
+
+// spoolSnapshot fills the file, leaves it at its beginning, and returns the manifest. tried is what rehearses the copy; nil: nothing does.
+func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient string, to age.Recipient, tried *trial) (*snapshot.Manifest, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyBound)
 	defer cancel()
 	server := s.etcd.Server
@@ -171,7 +203,7 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 		return nil, fmt.Errorf("%w: its database is being defragmented; try again", ErrNotNow)
 	}
 	defer s.copying.Unlock()
-	if err := s.checkMargin(server.Backend().Size()); err != nil {
+	if err := s.checkMargin(tried.room(server.Backend().Size())); err != nil {
 		return nil, err
 	}
 	now := time.Now().UTC()
@@ -189,9 +221,12 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 		return nil, errors.Join(errors.New("etcd's snapshot is none of bbolt"), database.Close())
 	}
 	manifest.Revision, manifest.CompactRevision = revisionsOf(copied)
+	if err := tried.count(ctx, manifest.Revision); err != nil {
+		return nil, errors.Join(err, database.Close())
+	}
 	written := &spool{ctx: ctx, file: file, hash: sha256.New(), margin: s.checkMargin}
-	sum, err := pack(written, to, resting{ctx, database, manifest.DatabaseSize})
-	if err := errors.Join(err, database.Close()); err != nil {
+	sum, err := pack(written, tried.unpack(), to, resting{ctx, database, manifest.DatabaseSize})
+	if err := errors.Join(err, tried.unpacked(err), database.Close()); err != nil {
 		return nil, s.explain(ctx, err)
 	}
 	manifest.DatabaseSHA256 = fmt.Sprintf("%x", sum)
@@ -199,7 +234,7 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("read what was written: %w", err)
 	}
-	return manifest.Marshal()
+	return manifest, nil
 }
 
 // explain says why a copy failed.
@@ -215,15 +250,16 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// pack writes the payload: the database and its hash, as etcd's own snapshots end, compressed and sealed. It returns the hash.
-func pack(to io.Writer, recipient age.Recipient, database io.WriterTo) (sum []byte, err error) {
+// pack writes the payload: the database and its hash, as etcd's own snapshots end, compressed and sealed. It returns the hash. compressedTo is
+// written what is sealed, too.
+func pack(to, compressedTo io.Writer, recipient age.Recipient, database io.WriterTo) (sum []byte, err error) {
 	sealed := io.WriteCloser(unsealed{to})
 	if recipient != nil {
 		if sealed, err = age.Encrypt(to, recipient); err != nil {
 			return nil, fmt.Errorf("seal it: %w", err)
 		}
 	}
-	compressed, err := zstd.NewWriter(sealed, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
+	compressed, err := zstd.NewWriter(io.MultiWriter(sealed, compressedTo), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, fmt.Errorf("compress it: %w", err)
 	}

@@ -34,7 +34,7 @@ import (
 // take takes a snapshot and reads all of it. The payload is what the manifest says.
 func take(t testing.TB, s *store.Store, recipient string) (*snapshot.Manifest, []byte) {
 	t.Helper()
-	taken, err := s.Snapshot(storetest.Context(t), recipient)
+	taken, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{Recipient: recipient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	unpack(t, manifest, plain)
 	for _, none := range []string{"age1", "age1pq1", "somebody", identity.String()} {
-		if _, err := s.Snapshot(t.Context(), none); !errors.Is(err, store.ErrRecipient) || strings.Contains(err.Error(), "SECRET") {
+		if _, err := s.Snapshot(t.Context(), store.SnapshotOptions{Recipient: none}); !errors.Is(err, store.ErrRecipient) || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("to %.12s: %v", none, err)
 		}
 	}
@@ -272,7 +272,7 @@ func TestRevisionOfACompactedStore(t *testing.T) {
 func TestSlowReaderHoldsNothing(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
 	write(t, s, "/k/0", string(make([]byte, 1<<20)))
-	taken, err := s.Snapshot(storetest.Context(t), "")
+	taken, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestSlowReaderHoldsNothing(t *testing.T) {
 		t.Errorf("defragmenting while a snapshot is not read: %+v, %v", recovered, err)
 	}
 	write(t, s, "/k/b", "v")
-	if _, err := s.Snapshot(storetest.Context(t), ""); !errors.Is(err, store.ErrUnderway) || !strings.Contains(err.Error(), "node reeve-1") {
+	if _, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{}); !errors.Is(err, store.ErrUnderway) || !strings.Contains(err.Error(), "node reeve-1") {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := taken.Close(); err != nil {
@@ -339,7 +339,7 @@ func TestSnapshotAndDefragmenting(t *testing.T) {
 	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := s.Snapshot(ctx, "")
+		_, err := s.Snapshot(ctx, store.SnapshotOptions{})
 		failed <- err
 	}()
 	select {
@@ -356,7 +356,7 @@ func TestSnapshotAndDefragmenting(t *testing.T) {
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Errorf("a copy that nobody waits for: %v", err)
 	}
-	if _, err := s.Snapshot(storetest.Context(t), ""); !errors.Is(err, store.ErrNotNow) || !strings.Contains(err.Error(), "to be defragmented first") {
+	if _, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{}); !errors.Is(err, store.ErrNotNow) || !strings.Contains(err.Error(), "to be defragmented first") {
 		t.Errorf("a copy before the database was defragmented: %v", err)
 	}
 	if recovered, err := storetest.Recover(storetest.Context(t), s); err != nil || recovered.After >= recovered.Before {
@@ -375,7 +375,7 @@ func TestSnapshotWithoutRoom(t *testing.T) {
 	size := s.Server().Backend().Size()
 	free := size + margin
 	s.SetFreeSpace(func() (int64, int64) { return free - 1, all })
-	if _, err := s.Snapshot(storetest.Context(t), ""); !errors.Is(err, store.ErrUnfit) || !strings.Contains(err.Error(), "MiB are needed: make room on it") {
+	if _, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{}); !errors.Is(err, store.ErrUnfit) || !strings.Contains(err.Error(), "MiB are needed: make room on it") {
 		t.Errorf("too little room: %v", err)
 	}
 	// Somebody else takes it meanwhile.
@@ -386,7 +386,7 @@ func TestSnapshotWithoutRoom(t *testing.T) {
 		}
 		return margin, all
 	})
-	if _, err := s.Snapshot(storetest.Context(t), ""); !errors.Is(err, store.ErrUnfit) || looks != 2 {
+	if _, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{}); !errors.Is(err, store.ErrUnfit) || looks != 2 {
 		t.Errorf("room that goes while it is taken, after %d looks: %v", looks, err)
 	}
 	wantOnly(t, filepath.Join(directory, "data"))
@@ -399,13 +399,16 @@ func TestSnapshotWithoutQuorum(t *testing.T) {
 	s := lonely(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*storetest.Election)
 	defer cancel()
-	if taken, err := s.Snapshot(ctx, ""); !errors.Is(err, store.ErrNotNow) {
+	if taken, err := s.Snapshot(ctx, store.SnapshotOptions{}); !errors.Is(err, store.ErrNotNow) {
 		t.Errorf("without a quorum: %t, %v", taken != nil, err)
 	}
 }
 
 // snapshotHelper, in the environment, names the directory of a store of which the test binary takes a snapshot, and snapshotPoint where it waits to be killed.
 const snapshotHelper, snapshotPoint = "REEVE_TEST_SNAPSHOT", "REEVE_TEST_SNAPSHOT_POINT"
+
+// snapshotRehearse, in the environment, has it rehearsed.
+const snapshotRehearse = "REEVE_TEST_SNAPSHOT_REHEARSE"
 
 func runSnapshotHelper() {
 	directory, point := os.Getenv(snapshotHelper), os.Getenv(snapshotPoint)
@@ -428,7 +431,7 @@ func runSnapshotHelper() {
 		}
 		return 1 << 40, 1 << 40
 	})
-	taken, err := s.Snapshot(context.Background(), "")
+	taken, err := s.Snapshot(context.Background(), store.SnapshotOptions{Rehearse: os.Getenv(snapshotRehearse) != ""})
 	if err != nil {
 		fail(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/rehearsal"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -129,7 +130,7 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 	}
 	found, err := prepare(config.Directory, plan)
 	if err == nil {
-		err = removeSpool(config.Directory)
+		err = errors.Join(removeSpool(config.Directory), rehearsal.Remove(rehearsalDirectory(config.Directory)))
 	}
 	if err != nil {
 		locked.Close()

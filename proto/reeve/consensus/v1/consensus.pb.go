@@ -2736,7 +2736,10 @@ func (x *StorePeer) GetLearner() bool {
 type TakeSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The public half of the recovery key that is to open the snapshot (age); empty: it is not sealed.
-	Recipient     string `protobuf:"bytes,1,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	Recipient string `protobuf:"bytes,1,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	// Whether the copy is rehearsed before anything is sent: restored into an etcd of its own, and its keys counted and compared with those of the store. Then what the cluster user has in
+	// that etcd comes before the manifest, and the manifest says what was found.
+	Rehearse      bool `protobuf:"varint,2,opt,name=rehearse,proto3" json:"rehearse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2778,12 +2781,20 @@ func (x *TakeSnapshotRequest) GetRecipient() string {
 	return ""
 }
 
+func (x *TakeSnapshotRequest) GetRehearse() bool {
+	if x != nil {
+		return x.Rehearse
+	}
+	return false
+}
+
 type TakeSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Part:
 	//
 	//	*TakeSnapshotResponse_Manifest
 	//	*TakeSnapshotResponse_Data
+	//	*TakeSnapshotResponse_Record
 	Part          isTakeSnapshotResponse_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2844,6 +2855,15 @@ func (x *TakeSnapshotResponse) GetData() []byte {
 	return nil
 }
 
+func (x *TakeSnapshotResponse) GetRecord() *SnapshotRecord {
+	if x != nil {
+		if x, ok := x.Part.(*TakeSnapshotResponse_Record); ok {
+			return x.Record
+		}
+	}
+	return nil
+}
+
 type isTakeSnapshotResponse_Part interface {
 	isTakeSnapshotResponse_Part()
 }
@@ -2858,9 +2878,69 @@ type TakeSnapshotResponse_Data struct {
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
+type TakeSnapshotResponse_Record struct {
+	// A key of the cluster user, as the rehearsal has read it.
+	Record *SnapshotRecord `protobuf:"bytes,3,opt,name=record,proto3,oneof"`
+}
+
 func (*TakeSnapshotResponse_Manifest) isTakeSnapshotResponse_Part() {}
 
 func (*TakeSnapshotResponse_Data) isTakeSnapshotResponse_Part() {}
+
+func (*TakeSnapshotResponse_Record) isTakeSnapshotResponse_Part() {}
+
+// SnapshotRecord is a key of the cluster user, without the user's prefix, and its value.
+type SnapshotRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRecord) Reset() {
+	*x = SnapshotRecord{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRecord) ProtoMessage() {}
+
+func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
+func (*SnapshotRecord) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SnapshotRecord) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
 
 type DesiredUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2876,7 +2956,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2968,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2981,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{39}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -3126,13 +3206,18 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tpeer_urls\x18\x03 \x03(\tR\bpeerUrls\x12\x18\n" +
-	"\alearner\x18\x04 \x01(\bR\alearner\"3\n" +
+	"\alearner\x18\x04 \x01(\bR\alearner\"O\n" +
 	"\x13TakeSnapshotRequest\x12\x1c\n" +
-	"\trecipient\x18\x01 \x01(\tR\trecipient\"R\n" +
+	"\trecipient\x18\x01 \x01(\tR\trecipient\x12\x1a\n" +
+	"\brehearse\x18\x02 \x01(\bR\brehearse\"\x90\x01\n" +
 	"\x14TakeSnapshotResponse\x12\x1c\n" +
 	"\bmanifest\x18\x01 \x01(\fH\x00R\bmanifest\x12\x14\n" +
-	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +
-	"\x04part\"\x8c\x01\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12<\n" +
+	"\x06record\x18\x03 \x01(\v2\".reeve.consensus.v1.SnapshotRecordH\x00R\x06recordB\x06\n" +
+	"\x04part\"8\n" +
+	"\x0eSnapshotRecord\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\x8c\x01\n" +
 	"\vDesiredUser\x12%\n" +
 	"\x0econsensus_user\x18\x01 \x01(\tR\rconsensusUser\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
@@ -3188,7 +3273,7 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(QuorumRecoveryPhase)(0),        // 0: reeve.consensus.v1.QuorumRecoveryPhase
 	(FormProblemKind)(0),            // 1: reeve.consensus.v1.FormProblemKind
@@ -3233,7 +3318,8 @@ var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(*StorePeer)(nil),               // 40: reeve.consensus.v1.StorePeer
 	(*TakeSnapshotRequest)(nil),     // 41: reeve.consensus.v1.TakeSnapshotRequest
 	(*TakeSnapshotResponse)(nil),    // 42: reeve.consensus.v1.TakeSnapshotResponse
-	(*DesiredUser)(nil),             // 43: reeve.consensus.v1.DesiredUser
+	(*SnapshotRecord)(nil),          // 43: reeve.consensus.v1.SnapshotRecord
+	(*DesiredUser)(nil),             // 44: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	6,  // 0: reeve.consensus.v1.GetMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
@@ -3253,37 +3339,38 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	33, // 14: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
 	29, // 15: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
 	2,  // 16: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	43, // 17: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	44, // 17: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
 	37, // 18: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
 	3,  // 19: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
 	40, // 20: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
-	14, // 21: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
-	23, // 22: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
-	26, // 23: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	30, // 24: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
-	16, // 25: reeve.consensus.v1.ConsensusService.ReceiveSnapshot:input_type -> reeve.consensus.v1.ReceiveSnapshotRequest
-	4,  // 26: reeve.consensus.v1.ConsensusService.GetMember:input_type -> reeve.consensus.v1.GetMemberRequest
-	8,  // 27: reeve.consensus.v1.ConsensusService.PromiseRecovery:input_type -> reeve.consensus.v1.PromiseRecoveryRequest
-	10, // 28: reeve.consensus.v1.ConsensusService.AbandonRecovery:input_type -> reeve.consensus.v1.AbandonRecoveryRequest
-	12, // 29: reeve.consensus.v1.ConsensusService.RecoverQuorum:input_type -> reeve.consensus.v1.RecoverQuorumRequest
-	38, // 30: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
-	41, // 31: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
-	21, // 32: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	25, // 33: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	27, // 34: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	31, // 35: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	17, // 36: reeve.consensus.v1.ConsensusService.ReceiveSnapshot:output_type -> reeve.consensus.v1.ReceiveSnapshotResponse
-	5,  // 37: reeve.consensus.v1.ConsensusService.GetMember:output_type -> reeve.consensus.v1.GetMemberResponse
-	9,  // 38: reeve.consensus.v1.ConsensusService.PromiseRecovery:output_type -> reeve.consensus.v1.PromiseRecoveryResponse
-	11, // 39: reeve.consensus.v1.ConsensusService.AbandonRecovery:output_type -> reeve.consensus.v1.AbandonRecoveryResponse
-	13, // 40: reeve.consensus.v1.ConsensusService.RecoverQuorum:output_type -> reeve.consensus.v1.RecoverQuorumResponse
-	39, // 41: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
-	42, // 42: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
-	32, // [32:43] is the sub-list for method output_type
-	21, // [21:32] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	43, // 21: reeve.consensus.v1.TakeSnapshotResponse.record:type_name -> reeve.consensus.v1.SnapshotRecord
+	14, // 22: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
+	23, // 23: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
+	26, // 24: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
+	30, // 25: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	16, // 26: reeve.consensus.v1.ConsensusService.ReceiveSnapshot:input_type -> reeve.consensus.v1.ReceiveSnapshotRequest
+	4,  // 27: reeve.consensus.v1.ConsensusService.GetMember:input_type -> reeve.consensus.v1.GetMemberRequest
+	8,  // 28: reeve.consensus.v1.ConsensusService.PromiseRecovery:input_type -> reeve.consensus.v1.PromiseRecoveryRequest
+	10, // 29: reeve.consensus.v1.ConsensusService.AbandonRecovery:input_type -> reeve.consensus.v1.AbandonRecoveryRequest
+	12, // 30: reeve.consensus.v1.ConsensusService.RecoverQuorum:input_type -> reeve.consensus.v1.RecoverQuorumRequest
+	38, // 31: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
+	41, // 32: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
+	21, // 33: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	25, // 34: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	27, // 35: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	31, // 36: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	17, // 37: reeve.consensus.v1.ConsensusService.ReceiveSnapshot:output_type -> reeve.consensus.v1.ReceiveSnapshotResponse
+	5,  // 38: reeve.consensus.v1.ConsensusService.GetMember:output_type -> reeve.consensus.v1.GetMemberResponse
+	9,  // 39: reeve.consensus.v1.ConsensusService.PromiseRecovery:output_type -> reeve.consensus.v1.PromiseRecoveryResponse
+	11, // 40: reeve.consensus.v1.ConsensusService.AbandonRecovery:output_type -> reeve.consensus.v1.AbandonRecoveryResponse
+	13, // 41: reeve.consensus.v1.ConsensusService.RecoverQuorum:output_type -> reeve.consensus.v1.RecoverQuorumResponse
+	39, // 42: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
+	42, // 43: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
+	33, // [33:44] is the sub-list for method output_type
+	22, // [22:33] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_reeve_consensus_v1_consensus_proto_init() }
@@ -3304,6 +3391,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 	file_reeve_consensus_v1_consensus_proto_msgTypes[38].OneofWrappers = []any{
 		(*TakeSnapshotResponse_Manifest)(nil),
 		(*TakeSnapshotResponse_Data)(nil),
+		(*TakeSnapshotResponse_Record)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3311,7 +3399,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
