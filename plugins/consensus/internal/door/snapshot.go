@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -93,5 +94,12 @@ func refused(err error) error {
 			code = its
 		}
 	}
-	return status.Errorf(code, "consensus: %v", err)
+	said := status.Newf(code, "consensus: %v", err)
+	if errors.Is(err, store.ErrNoRoom) {
+		// Who keeps snapshots on the same disk can make room.
+		if told, err := said.WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom, Domain: consensusv1.SnapshotService_ServiceDesc.ServiceName}); err == nil {
+			said = told
+		}
+	}
+	return said.Err()
 }

@@ -274,7 +274,7 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 	if p.revision == 0 {
 		return nil // nobody asks yet
 	}
-	state := &consensusv1.StoreState{DesiredRevision: p.revision, PeerAuthorityStep: p.authority.step}
+	state := &consensusv1.StoreState{DesiredRevision: p.revision, PeerAuthorityStep: p.authority.step, LeaderNodeId: p.own.Node}
 	seen := make(map[string]bool)
 	tell := func(member *consensusv1.StoreStateMember) {
 		if seen[member.NodeId] {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
@@ -19,7 +20,7 @@ func snapshotOf(t *testing.T) (manifest, database []byte) {
 	t.Helper()
 	s, stop := storetest.Open(t, storetest.Directory(t), storetest.Plan)
 	defer stop()
-	taken, err := s.Snapshot(storetest.Context(t), "")
+	taken, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,8 @@ var (
 	ErrUnderway = errors.New("another snapshot is being taken")
 	// ErrUnfit says that this member, as it is, takes none.
 	ErrUnfit = errors.New("its member cannot take one")
+	// ErrNoRoom says that there is no room for one on its disk. It is an ErrUnfit.
+	ErrNoRoom = fmt.Errorf("%w: there is too little room", ErrUnfit)
 	// ErrNotNow says that it may do so later.
 	ErrNotNow = errors.New("its member cannot take one now")
 	// ErrRehearsal says that one was taken, and is not what the store holds.
@@ -245,7 +247,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("%w: the node's volume is full: %w; make room on it", ErrUnfit, err)
+		return fmt.Errorf("%w: the node's volume is full: %w; make room on it", ErrNoRoom, err)
 	}
 	return err
 }
@@ -273,59 +275,6 @@ func pack(to, compressedTo io.Writer, recipient age.Recipient, database io.Write
 		return nil, errors.Join(err, compressed.Close())
 	}
 	return sum, errors.Join(compressed.Close(), sealed.Close())
-}
-
-// resting is a database that is read at a pace.
-type resting struct {
-	ctx      context.Context
-	database io.WriterTo
-	size     int64
-}
-
-// WriteTo implements io.WriterTo.
-func (r resting) WriteTo(to io.Writer) (int64, error) {
-	return r.database.WriteTo(&paced{ctx: r.ctx, to: to, began: time.Now(), left: r.size})
-}
-
-// paced rests now and then.
-type paced struct {
-	ctx   context.Context
-	to    io.Writer
-	began time.Time
-	bytes int // since it last rested
-	// left is how many bytes are left to copy, and done and worked are how many were copied before it last rested, in which time.
-	left, done int64
-	worked     time.Duration
-}
-
-// Write implements io.Writer.
-func (p *paced) Write(part []byte) (int, error) {
-	n, err := p.to.Write(part)
-	if p.bytes += n; p.bytes < workBytes || err != nil {
-		return n, err
-	}
-	rest := time.NewTimer(p.rest(time.Since(p.began)))
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-	case <-p.ctx.Done():
-		return n, p.ctx.Err()
-	}
-	p.began, p.bytes = time.Now(), 0
-	return n, nil
-}
-
-// rest returns how long to rest after so much work.
-func (p *paced) rest(took time.Duration) time.Duration {
-	p.worked += took
-	p.done += int64(p.bytes)
-	p.left -= int64(p.bytes)
-	rest := restShare * took
-	if end, bounded := p.ctx.Deadline(); bounded {
-		needed := time.Duration(float64(p.worked) * float64(p.left) / float64(p.done))
-		rest = min(rest, time.Until(end)/restReserve-needed)
-	}
-	return rest
 }
 
 // unsealed is a payload that is not sealed.
@@ -368,7 +317,7 @@ func (s *Store) checkMargin(more int64) error {
 		return fmt.Errorf("look how much room there is: %w", err)
 	}
 	if margin := min(all/marginPart, mostMargin); free < more+margin {
-		return fmt.Errorf("%w: its volume has %s free, and %s are needed: make room on it, or ask another node's curator", ErrUnfit, spell(free), spell(more+margin))
+		return fmt.Errorf("%w: its volume has %s free, and %s are needed: make room on it, or ask another node's curator", ErrNoRoom, spell(free), spell(more+margin))
 	}
 	return nil
 }

@@ -2217,8 +2217,10 @@ type StoreState struct {
 	Members []*StoreStateMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
 	// What is being done to replace the CA by which the members know each other, and what that waits for; empty: nothing is to be done.
 	PeerAuthorityStep string `protobuf:"bytes,3,opt,name=peer_authority_step,json=peerAuthorityStep,proto3" json:"peer_authority_step,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The node whose member is the leader.
+	LeaderNodeId  string `protobuf:"bytes,10,opt,name=leader_node_id,json=leaderNodeId,proto3" json:"leader_node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreState) Reset() {
@@ -2268,6 +2270,13 @@ func (x *StoreState) GetMembers() []*StoreStateMember {
 func (x *StoreState) GetPeerAuthorityStep() string {
 	if x != nil {
 		return x.PeerAuthorityStep
+	}
+	return ""
+}
+
+func (x *StoreState) GetLeaderNodeId() string {
+	if x != nil {
+		return x.LeaderNodeId
 	}
 	return ""
 }
@@ -3160,12 +3169,14 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\vwiped_users\x18\x03 \x03(\tR\n" +
 	"wipedUsers\x12)\n" +
 	"\x10peer_authorities\x18\x04 \x01(\x04R\x0fpeerAuthorities\x12)\n" +
-	"\x10replaced_members\x18\x05 \x03(\tR\x0freplacedMembers\"\xa7\x01\n" +
+	"\x10replaced_members\x18\x05 \x03(\tR\x0freplacedMembers\"\xcd\x01\n" +
 	"\n" +
 	"StoreState\x12)\n" +
 	"\x10desired_revision\x18\x01 \x01(\x03R\x0fdesiredRevision\x12>\n" +
 	"\amembers\x18\x02 \x03(\v2$.reeve.consensus.v1.StoreStateMemberR\amembers\x12.\n" +
-	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\"\xd7\x01\n" +
+	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\x12$\n" +
+	"\x0eleader_node_id\x18\n" +
+	" \x01(\tR\fleaderNodeId\"\xd7\x01\n" +
 	"\x0fStoreGeneration\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x12\x14\n" +

@@ -581,7 +581,7 @@ const (
 type SnapshotServiceClient interface {
 	// TakeSnapshot copies the store, as it is at one revision, and streams the copy: first its manifest, then its payload. All that was acknowledged before the call is in it. The copy is
 	// complete on the member's disk before the first message, so the store does not wait for whoever reads. InvalidArgument if the recipient is none; FailedPrecondition if the member does
-	// not vote, its data is not to be trusted, or there is no room for the copy; ResourceExhausted while another snapshot is being taken; Unavailable without a quorum, and while the
+	// not vote, its data is not to be trusted, or there is no room for the copy (an ErrorInfo has the reason NO_ROOM); ResourceExhausted while another snapshot is being taken; Unavailable without a quorum, and while the
 	// database is being defragmented. DataLoss if the copy was rehearsed, and what came out of it is not what the store holds.
 	TakeSnapshot(ctx context.Context, in *TakeSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TakeSnapshotResponse], error)
 }
@@ -621,7 +621,7 @@ type SnapshotService_TakeSnapshotClient = grpc.ServerStreamingClient[TakeSnapsho
 type SnapshotServiceServer interface {
 	// TakeSnapshot copies the store, as it is at one revision, and streams the copy: first its manifest, then its payload. All that was acknowledged before the call is in it. The copy is
 	// complete on the member's disk before the first message, so the store does not wait for whoever reads. InvalidArgument if the recipient is none; FailedPrecondition if the member does
-	// not vote, its data is not to be trusted, or there is no room for the copy; ResourceExhausted while another snapshot is being taken; Unavailable without a quorum, and while the
+	// not vote, its data is not to be trusted, or there is no room for the copy (an ErrorInfo has the reason NO_ROOM); ResourceExhausted while another snapshot is being taken; Unavailable without a quorum, and while the
 	// database is being defragmented. DataLoss if the copy was rehearsed, and what came out of it is not what the store holds.
 	TakeSnapshot(*TakeSnapshotRequest, grpc.ServerStreamingServer[TakeSnapshotResponse]) error
 	mustEmbedUnimplementedSnapshotServiceServer()

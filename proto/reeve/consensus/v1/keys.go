@@ -16,3 +16,6 @@ func UserPrefix(user string) string {
 
 // StoreGenerationKey is where, below the prefix of the cluster user, the store keeps the binary encoded StoreGeneration of a store that was begun again.
 const StoreGenerationKey = "consensus/generation"
+
+// NoRoom is the reason, in an ErrorInfo of the status, of a snapshot that was not taken since there is too little room on the member's disk.
+const NoRoom = "NO_ROOM"
