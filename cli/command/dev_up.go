@@ -89,6 +89,9 @@ func (c *commands) up(ctx context.Context, dir string, options upOptions) error 
 	if err := c.print(f.document()); err != nil {
 		return f.stop(err)
 	}
+	if len(f.nodes) == 2 {
+		c.say(twoMembers)
+	}
 	c.say(f.next())
 	if options.detach || !f.started() {
 		return nil

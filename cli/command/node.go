@@ -2,11 +2,13 @@ package command
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/setup"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -27,15 +29,43 @@ func (c *commands) nodeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var document output.Nodes
+			var all []output.Node
 			for _, node := range nodes {
 				// What is in configurations may be secret: `reeve describe` shows it to those who ask for it.
-				document.Nodes = append(document.Nodes, output.NewNode(withoutConfigurations(node)))
+				all = append(all, output.NewNode(withoutConfigurations(node)))
 			}
-			return c.print(document)
+			return c.print(output.NewNodes(all))
 		}),
 	}
 }
+
+// warnOfTwoMembers says what it means that the store has two members, after one of the roles was given to a node.
+func (c *commands) warnOfTwoMembers(ctx context.Context, cluster *target.Target, roles ...string) {
+	if !slices.Contains(roles, setup.Consensus) {
+		return
+	}
+	nodes, err := cluster.ListNodes(ctx)
+	if err != nil {
+		return // the change is made, and nothing depends on this
+	}
+	members := 0
+	for _, node := range nodes {
+		switch node.GetRecord().GetState() {
+		case clusterv1.NodeState_NODE_STATE_STANDBY, clusterv1.NodeState_NODE_STATE_UP:
+			if slices.ContainsFunc(node.GetRecord().GetRoles(), func(role *clusterv1.RoleAssignment) bool {
+				return role.GetRole() == setup.Consensus && !role.GetLeaving()
+			}) {
+				members++
+			}
+		}
+	}
+	if members == 2 {
+		c.say(twoMembers)
+	}
+}
+
+// twoMembers is what an operator has to know of a store with two members.
+const twoMembers = "The store has two members from now on: losing either of the two stops the cluster. Give a third node the role " + setup.Consensus + "."
 
 // getNode returns a node as the cluster sees it.
 func getNode(ctx context.Context, cluster *target.Target, node target.Node) (*clusterv1.Node, error) {

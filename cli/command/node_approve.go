@@ -102,6 +102,11 @@ func (c *commands) approve(ctx context.Context, cluster *target.Target, node tar
 	}
 	if !options.dryRun && response.GetNode().GetState() == clusterv1.NodeState_NODE_STATE_STANDBY {
 		c.say("It becomes Up as soon as it has heard of it: `reeve wait " + node.ID + " --for membership=Home`.")
+		var roles []string
+		for _, assigned := range response.GetNode().GetRoles() {
+			roles = append(roles, assigned.GetRole())
+		}
+		c.warnOfTwoMembers(ctx, cluster, roles...)
 	}
 	return nil
 }

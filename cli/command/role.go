@@ -131,7 +131,13 @@ func (c *commands) changeRole(ctx context.Context, document *output.RoleChange, 
 				return err
 			}
 		}
-		return c.print(*document)
+		if err := c.print(*document); err != nil {
+			return err
+		}
+		if document.Action == "add" && !document.DryRun {
+			c.warnOfTwoMembers(ctx, cluster, append(document.Required, document.Role)...)
+		}
+		return nil
 	})
 }
 

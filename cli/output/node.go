@@ -1,6 +1,7 @@
 package output
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -54,6 +55,52 @@ type Node struct {
 // Nodes is the document of `reeve node list`.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+	// Store is how many of its members the store can lose.
+	Store Tolerance `json:"store"`
+}
+
+// Tolerance is how many members of the store may fail until it has no majority.
+type Tolerance struct {
+	// Voters are the members that vote, and Healthy those of them on nodes whose heartbeat is fresh. 0: the store has not said yet.
+	Voters  int `json:"voters"`
+	Healthy int `json:"healthy"`
+	// Tolerates is how many of the healthy ones may fail.
+	Tolerates int `json:"tolerates"`
+}
+
+// NewNodes is the document of nodes, all of a cluster.
+func NewNodes(nodes []Node) Nodes {
+	document := Nodes{Nodes: nodes}
+	for _, node := range nodes {
+		if node.Store.GetMemberId() == "" || node.Store.GetLearner() {
+			continue
+		}
+		document.Store.Voters++
+		if node.Healthy {
+			document.Store.Healthy++
+		}
+	}
+	document.Store.Tolerates = tolerates(document.Store.Voters, document.Store.Healthy)
+	return document
+}
+
+// tolerates is how many of the healthy voters may fail before there is no majority.
+func tolerates(voters, healthy int) int { return max(0, healthy-voters/2-1) }
+
+// String says it for people; empty: nothing is known.
+func (t Tolerance) String() string {
+	if t.Voters == 0 {
+		return ""
+	}
+	voters := fmt.Sprintf("%d voters, %d of them healthy", t.Voters, t.Healthy)
+	if t.Voters == 1 {
+		voters = "1 voter"
+	}
+	text := fmt.Sprintf("The store has %s, and tolerates %d failures.", voters, t.Tolerates)
+	if t.Tolerates == 1 {
+		text = strings.Replace(text, "failures", "failure", 1)
+	}
+	return text
 }
 
 // Roles is the document of `reeve node role list`.
@@ -133,6 +180,9 @@ func (n Nodes) table(w io.Writer, _ time.Time) {
 	for _, node := range n.Nodes {
 		row(w, node.ID, node.state(), node.health(), strings.Join(node.roleStates(), ","), node.version(), strings.Join(node.addresses(), ","), node.volume(),
 			node.Isolation, labels(node.Labels), node.Problem)
+	}
+	if text := n.Store.String(); text != "" {
+		_, _ = fmt.Fprintln(w, text)
 	}
 }
 

@@ -46,5 +46,5 @@ func sampleNodes() output.Nodes {
 	waits.Problem, joins.Problem = "waits for `reeve node approve`", joins.Store.GetStep()
 	gone := node("Decommissioned")
 	gone.Assigned, gone.Store = []*clusterv1.RoleAssignment{}, &clusterv1.StoreMembership{Step: "its member is taken out"}
-	return output.Nodes{Nodes: []output.Node{waits, joins, twin, gone}}
+	return output.NewNodes([]output.Node{waits, joins, twin, gone})
 }

@@ -71,7 +71,7 @@ func samples() map[string]output.Document {
 		"recovery-key":          output.RecoveryKey{File: "recovery.key", Recipient: "age1x"},
 		"recovery-key-text":     output.RecoveryKey{Recipient: "age1x", Text: "# public key: age1x\nAGE-SECRET-KEY-1X\n"},
 		"status-empty":          output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []*clusterv1.Missing{}}, Membership: &hostv1.Membership{}, Cluster: output.Cluster{Curators: []string{}}, Roles: []*clusterv1.InstanceStatus{}},
-		"nodes":                 output.Nodes{Nodes: []output.Node{sampleClusterNode()}},
+		"nodes":                 output.NewNodes([]output.Node{sampleClusterNode()}),
 		"roles": output.Roles{NodeID: sampleNode, Roles: []output.NodeRole{
 			{Role: "hostsfile", Assigned: true, Generation: 3, Instance: failedRole()},
 			{Role: "lighthouse", Assigned: true, Generation: 4},

@@ -65,6 +65,9 @@ func storeRows(w io.Writer, s *consensusv1.StoreStatus) {
 		members = append(members, name)
 	}
 	row(w, "Members", strings.Join(members, ", "))
+	if s.GetFormed() {
+		row(w, "Tolerates", tolerance(s))
+	}
 	size := fmt.Sprintf("%s on disk, %s in use", formatSize(s.GetDatabaseSize()), formatSize(s.GetDatabaseInUse()))
 	if s.GetQuota() > 0 {
 		size += fmt.Sprintf(", %d %% of %s allowed", s.GetDatabaseSize()*100/s.GetQuota(), formatSize(s.GetQuota()))
@@ -72,6 +75,24 @@ func storeRows(w io.Writer, s *consensusv1.StoreStatus) {
 	row(w, "Database", size)
 	row(w, "Leader changes", number(s.GetLeaderChanges()))
 	row(w, "Problem", cmp.Or(s.GetProblem(), "none"))
+}
+
+// tolerance is how many more members of the store may fail, for people.
+func tolerance(s *consensusv1.StoreStatus) string {
+	var t Tolerance
+	for _, member := range s.GetMembers() {
+		if member.GetLearner() {
+			continue
+		}
+		t.Voters++
+		if !member.GetSilent() {
+			t.Healthy++
+		}
+	}
+	if t.Tolerates = tolerates(t.Voters, t.Healthy); t.Tolerates == 1 {
+		return "1 failure"
+	}
+	return fmt.Sprintf("%d failures", t.Tolerates)
 }
 
 func (r Recovery) table(w io.Writer, _ time.Time) {
