@@ -1,0 +1,63 @@
+package steps_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// stepsOfRecovery are those of the recovery of a lost majority.
+var stepsOfRecovery = []string{"promise-recovery", "begin-recovery", "commit-log", "begin-generation", "drop-credentials", "mark-forced", "mark-recovered"}
+
+// TestStepsOfALostMajority kills the survivor's role before and after everything that it keeps while it is made the only member of the store. The same command goes on each time.
+func TestStepsOfALostMajority(t *testing.T) {
+	programs, err := shared.Programs.WithFailpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := devcluster.Options{Programs: programs, Base: shared.Base}
+	if os.Geteuid() == 0 {
+		options.User = shared.Ordinary
+	}
+	c := devcluster.New(t, options)
+	c.WriteParameters(t, func(parameters *nodev1.Parameters) {
+		failures := uint32(1000)
+		parameters.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
+	})
+	c.MustReeve(t, "dev", "up", "--nodes", "2", "--detach")
+	fleet.Await(t, c, 1, fleet.Patience, "two nodes with their roles", fleet.AllReady(2))
+	first, second := fleet.ID(t, c, 1), fleet.ID(t, c, 2)
+	c.MustReeve(t, "node", "label", first, "written=yes")
+	fleet.Kill(t, c, 2, second)
+
+	survivor := startPoints(t, c, "consensus")
+	survivor.add([]int{1}, around(stepsOfRecovery...)...)
+	status, _ := fleet.Status(t, c, 1)
+	eventually.True(t, manyKills, "the survivor is the only member", func() (bool, string) {
+		result := c.Reeve(t, "store", "recover-quorum", "--cluster-id", status.Cluster.ID)
+		return result.Code == 0 || strings.Contains(result.Stderr, "the store has a quorum"), result.String()
+	})
+	eventually.True(t, manyKills, "the survivor's role has ended at each step", func() (bool, string) {
+		left := survivor.missing()
+		return len(left) == 0, strings.Join(left, " ")
+	})
+	survivor.end()
+	nodes := fleet.Await(t, c, 1, fleet.Patience, "the cluster takes writes", func(nodes []fleet.Node) bool {
+		return c.Reeve(t, "node", "label", first, "recovered=yes").Code == 0 && fleet.ByID(nodes, first).Labels["recovered"] == "yes"
+	})
+	if fleet.ByID(nodes, first).Labels["written"] != "yes" {
+		t.Errorf("a write that was acknowledged is lost: %v", nodes)
+	}
+	result := c.MustReeve(t, "store", "status", "-o", "json")
+	if !strings.Contains(strings.ReplaceAll(result.Stdout, " ", ""), `"generation":1,`) {
+		t.Errorf("the store was begun again more than once, or never: %s", result)
+	}
+	c.MustReeve(t, "dev", "up", "--detach")
+	fleet.Await(t, c, 1, fleet.Patience, "the other node is back", fleet.AllReady(2))
+	c.Down(t)
+}
