@@ -235,6 +235,12 @@ func TestTwoRecoveries(t *testing.T) {
 	if _, err := one.recoverQuorum(oneRecovery); err != nil {
 		t.Fatal(err)
 	}
+	storetest.Eventually(t, "who has promised joins anew", func() bool { return other.member().Generation == 1 })
+	c.want(one.client(), "reeve-1", "reeve-2")
+	c.await(one.client(), "both vote", settled("reeve-1", "reeve-2"))
+	if state := other.member(); state.Recovery != nil {
+		t.Errorf("the promise outlives the member: %v", state)
+	}
 }
 
 // TestAbandonedRecovery gives a promise up: with the lost member the store has its majority again.
