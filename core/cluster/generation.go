@@ -15,8 +15,8 @@ import (
 const (
 	// generationVersion is the version of the format of the file of the generation.
 	generationVersion = 1
-	// followAfter is how long this node must have no contact to any curator of the store that it follows before it follows another store. It is time enough to ask all of them.
-	followAfter = 10 * time.Second
+	// followAfter is how long this node must have no contact to any curator of the store that it follows before it follows another store. It is time enough to ask all of them, and for a majority of them to elect a leader when all were started at once.
+	followAfter = 30 * time.Second
 	// shownID is how much of the ID of a generation people are shown, in bytes.
 	shownID = 4
 )

@@ -1,0 +1,114 @@
+package nodes_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/reeveproject/reeve/core/params"
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/fleet"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// TestFormerNodesComeToARestoredCluster restores the first of three nodes from a snapshot. As long as the two others have a majority of the former store, they stay with it. When they have none any more,
+// each comes to the restored cluster by itself: without a ticket, and with a member that has given up its former data.
+func TestFormerNodesComeToARestoredCluster(t *testing.T) {
+	c := shared.OrdinaryCluster(t)
+	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
+	fleet.Await(t, c, 1, patience, "three nodes", fleet.AllReady(3))
+	first, second, third := fleet.ID(t, c, 1), fleet.ID(t, c, 2), fleet.ID(t, c, 3)
+	status, _ := fleet.Status(t, c, 1)
+	c.MustReeve(t, "node", "label", second, "written=before")
+	file := filepath.Join(c.Home, "snapshot")
+	c.MustReeve(t, "store", "snapshot", file, "--unencrypted")
+	c.MustReeve(t, "node", "label", second, "written=later")
+	c.MustReeve(t, "dev", "down")
+
+	for _, directory := range []string{"system", "data"} {
+		if err := os.RemoveAll(c.Path(directory)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result := c.Run(t, c.Programs.Reeved(), "restore", "--parameters", c.Path("reeved.yaml"), "--snapshot", file, "--confirm", status.Cluster.ID, "--again")
+	if result.Code != 0 {
+		t.Fatal(result)
+	}
+	start := func(number int) *devcluster.Running {
+		return fleet.StartCore(t, c, filepath.Join(c.NodeDirectory(number), "reeved.yaml"))
+	}
+	cores := []*devcluster.Running{start(1)}
+	isHome := func(status devcluster.Status) bool { return status.Membership.State == "Home" }
+	fleet.AwaitStatus(t, c, 1, "the restored node is Home", isHome)
+	status, _ = fleet.Status(t, c, 1)
+	for number := 2; number <= 3; number++ {
+		nameCurator(t, filepath.Join(c.NodeDirectory(number), "reeved.yaml"), status.Cluster.Curators[0])
+		cores = append(cores, start(number))
+	}
+	for number := 2; number <= 3; number++ {
+		fleet.AwaitStatus(t, c, number, "the node is Home", isHome)
+	}
+	restored := fleet.ID(t, c, 1)
+	fleet.Await(t, c, 2, patience, "the former store is alive, and has what was written last", func(nodes []fleet.Node) bool {
+		return fleet.ByID(nodes, second).Labels["written"] == "later" && fleet.ByID(nodes, second).Healthy && fleet.ByID(nodes, third).Healthy && fleet.ByID(nodes, restored).ID == ""
+	})
+
+	cores[2].Signal(t, 15)
+	<-cores[2].Done()
+	joined := func(nodes []fleet.Node, ids ...string) bool {
+		for _, id := range ids {
+			if node := fleet.ByID(nodes, id); !node.Healthy || node.Store == nil || node.Store.MemberID == "" || node.Store.Learner || node.Store.Step != "" || node.Role("consensus").State != "Ready" {
+				return false
+			}
+		}
+		return true
+	}
+	nodes := fleet.Await(t, c, 1, patience, "the second node comes by itself, and its member votes", func(nodes []fleet.Node) bool { return joined(nodes, restored, second) })
+	if written := fleet.ByID(nodes, second).Labels["written"]; written != "before" {
+		t.Errorf("the label that was written before the snapshot is %q", written)
+	}
+	if _, err := os.Lstat(filepath.Join(c.NodeDirectory(2), "data", "roles", "consensus", "former")); err != nil {
+		t.Errorf("the former data of the member is not kept: %v", err)
+	}
+	if soak.Enabled { // it is the same once more
+		cores[2] = start(3)
+		fleet.Await(t, c, 1, patience, "the third node comes by itself, too", func(nodes []fleet.Node) bool { return joined(nodes, restored, second, third) })
+	}
+	if result := c.StartAlone(t, "events", "--dir", c.NodeDirectory(2), "-o", "json").Wait(t, patience); !strings.Contains(result.Stdout, "StoreFollowed") {
+		t.Errorf("the second node has no event that says what it follows: %s", result)
+	}
+	c.MustReeve(t, "node", "delete", first, "--yes")
+	for _, core := range cores[:2] {
+		core.Signal(t, 15)
+		if result := core.Wait(t, patience); result.Code != 0 {
+			t.Error(result)
+		}
+	}
+}
+
+// nameCurator has the parameters in a file name where a curator is.
+func nameCurator(t *testing.T, file, address string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters, err := params.Parse(file, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parameters.Network == nil {
+		parameters.Network = &nodev1.Network{}
+	}
+	parameters.Network.Curators = append(parameters.Network.Curators, address)
+	if content, err = protojson.Marshal(parameters); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
