@@ -48,7 +48,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("want a refusal that says %q: %s", says, result)
 		}
 	}
-	all := []string{"--snapshot", sealed, "--recovery-key", key, "--confirm", before.Cluster.ID}
+	all := []string{"--snapshot", sealed, "--recovery-key", key, "--cluster-id", before.Cluster.ID}
 
 	c.MustReeve(t, "dev", "down")
 	refused("restored on empty directories only", all...)
@@ -61,13 +61,13 @@ func TestRestore(t *testing.T) {
 	all = append(all, "--again")
 	damagedSnapshots(t, c, sealed, func(file, says string) {
 		t.Helper()
-		refused(says, "--snapshot", file, "--recovery-key", key, "--confirm", before.Cluster.ID, "--again")
+		refused(says, "--snapshot", file, "--recovery-key", key, "--cluster-id", before.Cluster.ID, "--again")
 	})
 	other := filepath.Join(c.Home, "other.key")
 	c.MustReeve(t, "recovery-key", "new", other)
-	refused("the recovery key is another one", "--snapshot", sealed, "--recovery-key", other, "--confirm", before.Cluster.ID, "--again")
-	refused("--recovery-key", "--snapshot", sealed, "--confirm", before.Cluster.ID, "--again")
-	refused("is not the ID of the cluster", "--snapshot", sealed, "--recovery-key", key, "--confirm", "another", "--again")
+	refused("the recovery key is another one", "--snapshot", sealed, "--recovery-key", other, "--cluster-id", before.Cluster.ID, "--again")
+	refused("--recovery-key", "--snapshot", sealed, "--cluster-id", before.Cluster.ID, "--again")
+	refused("is not the ID of the cluster", "--snapshot", sealed, "--recovery-key", key, "--cluster-id", "another", "--again")
 	if _, err := os.Lstat(c.Path("system")); err == nil {
 		t.Error("something was made by a restore that was refused")
 	}

@@ -34,7 +34,7 @@ func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	result := c.Run(t, c.Programs.Reeved(), "restore", "--parameters", c.Path("reeved.yaml"), "--snapshot", file, "--confirm", status.Cluster.ID, "--again")
+	result := c.Run(t, c.Programs.Reeved(), "restore", "--parameters", c.Path("reeved.yaml"), "--snapshot", file, "--cluster-id", status.Cluster.ID, "--again")
 	if result.Code != 0 {
 		t.Fatal(result)
 	}

@@ -57,7 +57,7 @@ func restoreCommand() *cobra.Command {
 	r.place.flags(cmd)
 	cmd.Flags().StringVar(&r.file, "snapshot", "", "the `FILE` that `reeve store snapshot` wrote")
 	cmd.Flags().StringVar(&r.key, "recovery-key", "", "the `FILE` with the owner's recovery key, to open the snapshot; - is the standard input")
-	cmd.Flags().StringVar(&r.answer, "confirm", "", "the `ID` of the cluster, in place of typing it")
+	cmd.Flags().StringVar(&r.answer, "cluster-id", "", "the `ID` of the cluster, in place of typing it")
 	cmd.Flags().BoolVar(&r.again, "again", false, "let the parameters make a node once more, which gives up the one that they made before")
 	_ = cmd.MarkFlagRequired("snapshot")
 	return cmd
@@ -94,7 +94,7 @@ func (r *restoring) readKey() (*restore.Key, error) {
 		return nil, nil
 	case "-":
 		if r.answer == "" {
-			return nil, errors.New("cannot restore: with the recovery key on the standard input, nobody can type the cluster's ID there: give it with --confirm ID")
+			return nil, errors.New("cannot restore: with the recovery key on the standard input, nobody can type the cluster's ID there: give it with --cluster-id ID")
 		}
 		return restore.ReadKey(r.in, "the standard input")
 	}
@@ -131,7 +131,7 @@ func (r *restoring) confirm(header *snapshot.Header) error {
 		_, _ = fmt.Fprint(r.out, "Type the ID of the cluster to restore it: ")
 		line, err := bufio.NewReader(r.in).ReadString('\n')
 		if err != nil && line == "" {
-			return errors.New("nothing was made: nobody typed the ID of the cluster; give it with --confirm ID where nobody can")
+			return errors.New("nothing was made: nobody typed the ID of the cluster; give it with --cluster-id ID where nobody can")
 		}
 		answer = strings.TrimSpace(line)
 	}

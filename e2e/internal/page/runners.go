@@ -22,6 +22,7 @@ func Runners() []Runner {
 		{"README.md", "e2e/tutorial", "TestReadme"},
 		{"docs/tutorial/your-first-role.md", "e2e/tutorial", "TestYourFirstRole"},
 		{"docs/how-to/add-a-node.md", "e2e/howto", "TestAddANode"},
+		{"docs/how-to/back-up-and-restore.md", "e2e/howto", "TestBackUpAndRestore"},
 		{"docs/how-to/bring-back-a-lost-majority.md", "e2e/howto", "TestBringBackALostMajority"},
 		{"docs/how-to/install-a-node.md", "e2e/howto", "TestInstallANode"},
 		{"docs/how-to/move-the-control-plane.md", "e2e/howto", "TestMoveTheControlPlane"},
