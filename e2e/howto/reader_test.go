@@ -32,6 +32,8 @@ type reader struct {
 	names map[string]func() string
 	// events are what happens between two commands, without the reader's doing.
 	events map[string]func()
+	// written is what was acknowledged to the test, besides what the page does.
+	written []string
 	// last is how the last command ended.
 	last lab.Result
 }

@@ -28,6 +28,7 @@ func Runners() []Runner {
 		{"docs/how-to/move-the-control-plane.md", "e2e/howto", "TestMoveTheControlPlane"},
 		{"docs/how-to/operate-one-node.md", "e2e", "TestOperateOneNode"},
 		{"docs/how-to/prove-a-plugin.md", "e2e", "TestProveAPlugin"},
+		{"docs/how-to/replace-a-damaged-member.md", "e2e/howto", "TestReplaceADamagedMember"},
 		{"docs/how-to/replace-a-dead-node.md", "e2e/howto", "TestReplaceADeadNode"},
 		{"docs/how-to/rotate-the-ca.md", "e2e/howto", "TestRotateTheCA"},
 		{"docs/how-to/run-kubernetes.md", "e2e/kubernetes", "TestRunKubernetes"},
