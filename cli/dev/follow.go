@@ -189,10 +189,7 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 				f.tolerate(health.Missing)
 				return nil
 			}
-			if health.Missing == "" {
-				health.Missing = "it has not said anything"
-			}
-			return fault.New(fault.Failed, fmt.Sprintf("the node in %s is not up after %s: %s", f.directory.Path, timeout, health.Missing),
+			return fault.New(fault.Failed, fmt.Sprintf("the node in %s is not up after %s: %s", f.directory.Path, timeout, health.Why()),
 				f.directory.shortage()+"See "+f.directory.LogFile()+".")
 		}
 		if record == nil && f.last.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_HOME {

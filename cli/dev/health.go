@@ -24,6 +24,17 @@ type Health struct {
 	Manageable bool
 }
 
+// Why says why a node is not up: by a role that runs badly, such as one whose data is damaged, first.
+func (h Health) Why() string {
+	switch {
+	case h.Missing == "" && h.Ailing == "":
+		return "it has not said anything"
+	case h.Ailing == "" || h.Ailing == h.Missing:
+		return h.Missing
+	}
+	return h.Ailing + "; " + h.Missing
+}
+
 // Judge says how near a node is to being up. defaults are the roles with which its cluster was made; those of them that the cluster no longer
 // assigns to the node are left out, once the record of the node says so: it is nil as long as it is not known.
 func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecord) Health {

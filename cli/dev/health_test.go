@@ -47,6 +47,20 @@ const (
 	failed    = hostv1.InstanceState_INSTANCE_STATE_FAILED
 )
 
+// TestWhy names the role that runs badly before what follows from that.
+func TestWhy(t *testing.T) {
+	for want, health := range map[string]dev.Health{
+		"it has not said anything": {},
+		"the node is Split: x":     {Missing: "the node is Split: x"},
+		"role store is Degraded: its data is damaged; the node is Split: x": {Missing: "the node is Split: x", Ailing: "role store is Degraded: its data is damaged"},
+		"role hosts is Degraded: why":                                       {Missing: "role hosts is Degraded: why", Ailing: "role hosts is Degraded: why"},
+	} {
+		if got := health.Why(); got != want {
+			t.Errorf("%+v: %q, want %q", health, got, want)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	defaults := []string{"store", "hosts"}
 	tests := []struct {

@@ -16,6 +16,9 @@ import (
 // ReplaceStoreMember implements clusterv1.ManagementServiceServer. It notes which member is to go. The store's leader removes it, and the node's role joins anew.
 func (s *Service) ReplaceStoreMember(ctx context.Context, request *clusterv1.ReplaceStoreMemberRequest) (*clusterv1.ReplaceStoreMemberResponse, error) {
 	node, err := s.changeNode(ctx, request, func(state *store.State, before *clusterv1.NodeRecord) (*clusterv1.NodeRecord, error) {
+		if own := state.StoreMember(before.GetId()); before.GetReplacedMember() != "" && (own == nil || own.GetLearner()) && state.ToBeStoreMember(before.GetId()) {
+			return nil, nil // the new one is about to come
+		}
 		member, err := replaceable(state, before.GetId())
 		if err != nil || member == before.GetReplacedMember() {
 			return nil, err

@@ -44,6 +44,12 @@ func TestReplaceStoreMember(t *testing.T) {
 	if again, err := replace(third, false); err != nil || again.GetGeneration() != record.GetGeneration() {
 		t.Errorf("the same once more: %v, %v", again, err)
 	}
+	for _, coming := range []string{" joining", " learner"} {
+		c.tell(c.id, second, third+coming)
+		if again, err := replace(third, false); err != nil || again.GetGeneration() != record.GetGeneration() {
+			t.Errorf("once more while the new one is%s: %v, %v", coming, again, err)
+		}
+	}
 	// Of two that are left, each decides together with the one that goes.
 	c.tell(c.id, second)
 	if record, err := replace(second, true); err != nil || record.GetReplacedMember() != "m"+second {
