@@ -53,7 +53,7 @@ type Manifest struct {
 	PayloadSize    int64  `json:"payload_size"`
 	PayloadSHA256  string `json:"payload_sha256"`
 	// Rehearsal is what was found when it was restored, before it was sealed; nil: nobody has tried.
-	Rehearsal *Rehearsal `json:"rehearsal,omitempty"`
+	Rehearsal *Rehearsal `json:"rehearsal"`
 }
 
 // Rehearsal says what a snapshot held when it was restored into an etcd that was thrown away: what the store held at its revision.

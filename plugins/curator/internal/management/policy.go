@@ -5,8 +5,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
@@ -38,13 +40,17 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 		sources := rules.CUKSources(wanted.GetCukSources())
 		// Who does not name a recovery key means no other one: without it no snapshot can be sealed.
 		recipient := cmp.Or(wanted.GetRecoveryRecipient(), before.GetRecoveryRecipient())
+		if wanted.GetSnapshots() != nil && recipient == "" {
+			return nil, answer.Errorf(codes.FailedPrecondition, "snapshots cannot be taken by schedule: the cluster knows no recovery key to which they would be sealed: set it first with "+
+				"`reeve policy set recovery-recipient=age1…` (`reeve recovery-key new FILE` makes one)")
+		}
 		if before.GetIsolation() == wanted.GetIsolation() && slices.Equal(before.GetCukSources(), sources) && rules.ReportsRequired(before) == rules.ReportsRequired(wanted) &&
-			before.GetRecoveryRecipient() == recipient {
+			before.GetRecoveryRecipient() == recipient && proto.Equal(before.GetSnapshots(), wanted.GetSnapshots()) {
 			return nil, nil
 		}
 		change := &store.Change{Policy: &clusterv1.ClusterPolicy{
 			Isolation: wanted.GetIsolation(), CukSources: sources, Conformance: wanted.GetConformance(), RecoveryRecipient: recipient,
-			Generation: before.GetGeneration() + 1,
+			Snapshots: wanted.GetSnapshots(), Generation: before.GetGeneration() + 1,
 		}}
 		return change, proven(state, state.With(change))
 	})
@@ -54,6 +60,14 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 	policy := state.Demands()
 	isolation := strings.ToLower(strings.TrimPrefix(policy.GetIsolation().String(), "ISOLATION_POLICY_"))
 	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "cuk_sources", cmp.Or(strings.Join(policy.GetCukSources(), ","), "all"),
-		"reports_required", rules.ReportsRequired(policy), "recovery_recipient", policy.GetRecoveryRecipient(), "generation", policy.GetGeneration())
+		"reports_required", rules.ReportsRequired(policy), "recovery_recipient", policy.GetRecoveryRecipient(), "snapshots_every", every(policy.GetSnapshots()), "snapshots_kept", policy.GetSnapshots().GetKeep(), "generation", policy.GetGeneration())
 	return &clusterv1.SetPolicyResponse{Policy: policy}, nil
+}
+
+// every is how often snapshots are taken, for people.
+func every(schedule *clusterv1.SnapshotSchedule) string {
+	if schedule == nil {
+		return "never"
+	}
+	return (time.Duration(schedule.GetIntervalSeconds()) * time.Second).String()
 }

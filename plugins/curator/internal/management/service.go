@@ -18,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/scheduled"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -57,6 +58,8 @@ type Config struct {
 	Now       func() time.Time
 	// StoreSnapshots takes snapshots of the store; nil: nobody does.
 	StoreSnapshots consensusv1.SnapshotServiceClient
+	// Stored are the scheduled snapshots of this node.
+	Stored *scheduled.Directory
 	// LoggedIn is told of every session certificate that is issued.
 	LoggedIn func(role clusterv1.OperatorRole)
 }

@@ -31,6 +31,9 @@ type Metrics struct {
 	caEnds     prometheus.Gauge
 	svidEnds   prometheus.Gauge
 	open       *prometheus.GaugeVec
+	goodAt     prometheus.Gauge
+	goodHere   prometheus.Gauge
+	badHere    prometheus.Counter
 }
 
 // Kind is whose a connection is, as far as that is known.
@@ -83,8 +86,17 @@ func New() *Metrics {
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "curator_connections", Help: "Connections to the cluster API that are open, by the kind of the caller: node, operator (the owner and viewers among them), newcomer, or stranger.",
 		}, []string{"caller"}),
+		goodAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "curator_snapshot_good_seconds", Help: "When the newest good scheduled snapshot of the cluster was asked for, in seconds of the Unix epoch; 0: there is none.",
+		}),
+		goodHere: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "curator_snapshots", Help: "Good scheduled snapshots on the disk of this node.",
+		}),
+		badHere: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "curator_snapshot_failures_total", Help: "Scheduled snapshots that this node was to take and that failed.",
+		}),
 	}
-	m.registry.MustRegister(m.calls, m.seconds, m.streams, m.entries, m.suppressed, m.failed, m.sessions, m.caEnds, m.svidEnds, m.open)
+	m.registry.MustRegister(m.calls, m.seconds, m.streams, m.entries, m.suppressed, m.failed, m.sessions, m.caEnds, m.svidEnds, m.open, m.goodAt, m.goodHere, m.badHere)
 	for _, kind := range Kinds {
 		m.open.WithLabelValues(string(kind))
 	}
@@ -167,3 +179,16 @@ func (m *Metrics) CA(certificates [][]byte) {
 		m.caEnds.Set(float64(signing.NotAfter.Unix()))
 	}
 }
+
+// Snapshots takes note of when the newest good scheduled snapshot of the cluster was asked for, and of how many this node has. The zero time: there is none.
+func (m *Metrics) Snapshots(newest time.Time, kept int) {
+	m.goodHere.Set(float64(kept))
+	if newest.IsZero() {
+		m.goodAt.Set(0)
+		return
+	}
+	m.goodAt.Set(float64(newest.Unix()))
+}
+
+// SnapshotFailed counts a scheduled snapshot that failed on this node.
+func (m *Metrics) SnapshotFailed() { m.badHere.Inc() }

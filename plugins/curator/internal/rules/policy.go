@@ -30,6 +30,7 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 	default:
 		problems.add(field+".conformance", "reports of the conformance suite are optional or required")
 	}
+	problems = append(problems, SnapshotSchedule(field+".snapshots", policy.GetSnapshots())...)
 	problems = append(problems, Recipient(field+".recovery_recipient", policy.GetRecoveryRecipient())...)
 	// Nobody can mean more than there are, and the answer to what is too long is to be short.
 	if named := len(policy.GetCukSources()); named > len(cukSources) {

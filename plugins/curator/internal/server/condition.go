@@ -9,8 +9,9 @@ import (
 type concern int
 
 const (
-	ofStore   concern = iota // said by the probe
-	ofAddress                // said by the entrance
+	ofStore     concern = iota // said by the probe
+	ofAddress                  // said by the entrance
+	ofSnapshots                // said by those that are scheduled
 	concerns
 )
 

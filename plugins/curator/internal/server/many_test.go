@@ -269,7 +269,7 @@ func TestOldTombstonesAreRemoved(t *testing.T) {
 			Id: identity.NodeID(key[:]), PublicKey: key[:], State: stateDecommissioned, Generation: 1, Removal: &clusterv1.Removal{By: "owner", Time: timestamppb.New(at), Deleted: true},
 		})
 	}
-	for part := range slices.Chunk(nodes, 25) {
+	for part := range slices.Chunk(nodes, 20) {
 		c.update(func(*store.State) *store.Change { return &store.Change{Nodes: part} })
 	}
 	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})

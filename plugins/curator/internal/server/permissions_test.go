@@ -219,6 +219,7 @@ func TestDeclaredPermissions(t *testing.T) {
 		"ManagementService.ApprovePlugin": "OWNER audited", "ManagementService.SetGrants": "OWNER audited", "ManagementService.RemovePlugin": "OWNER audited",
 		"ManagementService.AddPluginReport": "OWNER audited", "ManagementService.GetPluginReport": read,
 		"ManagementService.GetPolicy": read, "ManagementService.SetPolicy": "OWNER audited",
+		"ManagementService.ListSnapshots": read, "ManagementService.GetSnapshot": write,
 		"ManagementService.StreamSnapshot": write, "ManagementService.StreamUnencryptedSnapshot": "OWNER audited",
 		"ManagementService.Login":   "OWNER OPERATOR VIEWER by-key audited",
 		"NodeService.IssueRoleSVID": "NODE audited", "ManagementService.ListCertificates": read, "ManagementService.RotateCA": "OWNER audited",

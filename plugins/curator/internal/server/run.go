@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
+	"github.com/reeveproject/reeve/plugins/curator/internal/scheduled"
 	"github.com/reeveproject/reeve/plugins/curator/internal/steward"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -48,9 +50,11 @@ type Config struct {
 	// Snapshots takes snapshots of the store; nil: nobody does.
 	Snapshots consensusv1.SnapshotServiceClient
 	// Bootstrap is given the store for as long as Run runs.
-	Bootstrap     *bootstrap.Service
-	Host          Host
-	NodeID, Role  string
+	Bootstrap    *bootstrap.Service
+	Host         Host
+	NodeID, Role string
+	// DataDirectory is where scheduled snapshots are kept; empty: none are taken.
+	DataDirectory string
 	Configuration configuration.Configuration
 	Log           hclog.Logger
 	// Metrics is what is counted, and Health is told what the health of the role is judged by; default: nobody looks at them.
@@ -132,13 +136,14 @@ func Run(ctx context.Context, config Config) error {
 		}
 		return fmt.Errorf("issue the curator's own SVID: %w", err)
 	}
+	stored := scheduled.OpenDirectory(filepath.Join(config.DataDirectory, "snapshots"), config.NodeID)
 	peers := newPeers()
 	peers.now, peers.counts = config.Now, config.Metrics.Connections
 	if config.LastWord > 0 {
 		peers.lastWord, peers.refusedFor = config.LastWord, config.LastWord
 	}
 	workers.Go(func() { peers.follow(ctx, followed.News()) })
-	server, err := newServer(ctx, config, records, followed, serving, audited, peers)
+	server, err := newServer(ctx, config, records, followed, serving, audited, peers, stored)
 	if err != nil {
 		return err
 	}
@@ -172,6 +177,14 @@ func Run(ctx context.Context, config Config) error {
 			TTL:  config.StewardTTL, Silence: config.StewardSilence,
 		})
 	})
+	if config.Snapshots != nil && config.DataDirectory != "" {
+		workers.Go(func() {
+			scheduled.Run(ctx, scheduled.Config{
+				Store: records, Snapshots: followed.Snapshots(), Member: config.Snapshots, Directory: stored, NodeID: config.NodeID,
+				Log: config.Log.Named("snapshots"), Now: config.Now, Counts: config.Metrics, Tell: func(problem string) { condition.set(ofSnapshots, problem) },
+			})
+		})
+	}
 	return serve(ctx, server, peers, append(listeners, door.inside), late)
 }
 

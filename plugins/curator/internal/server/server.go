@@ -23,6 +23,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/enrolment"
 	"github.com/reeveproject/reeve/plugins/curator/internal/management"
 	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
+	"github.com/reeveproject/reeve/plugins/curator/internal/scheduled"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -60,7 +61,7 @@ var tellable = []clusterv1.Caller{
 
 // newServer returns the gRPC server of the cluster API. It fails if an RPC does not declare who may call it.
 func newServer(
-	ctx context.Context, config Config, records *store.Store, followed *cache.Cache, serving *ca.Serving, audited *audit.Log, peers *peers,
+	ctx context.Context, config Config, records *store.Store, followed *cache.Cache, serving *ca.Serving, audited *audit.Log, peers *peers, stored *scheduled.Directory,
 ) (*grpc.Server, error) {
 	snapshots, news := followed.Snapshots(), followed.News()
 	starts := auth.NewStarts(auth.StartsConfig{Store: records, Log: config.Log.Named("starts"), Now: config.Now})
@@ -125,7 +126,7 @@ func newServer(
 	}))
 	clusterv1.RegisterManagementServiceServer(server, management.NewService(management.Config{
 		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now, LoggedIn: config.Metrics.LoggedIn,
-		StoreSnapshots: config.Snapshots,
+		StoreSnapshots: config.Snapshots, Stored: stored,
 	}))
 	clusterv1.RegisterEnrolmentServiceServer(server, enrolment.NewService(enrolment.Config{
 		Store: records, Snapshots: snapshots, News: news, Starts: starts, Log: config.Log.Named("enrolment"), Now: config.Now, ClusterUser: config.ClusterUser,

@@ -34,6 +34,11 @@ type member struct {
 	// refuses is why it takes none, and breaks why it ends before the last byte.
 	refuses, breaks error
 	asked           atomic.Pointer[string]
+	// records are what its rehearsals read; nil: it rehearses none.
+	records func() map[string]string
+	// may is asked before anything else; nil: it may. hold keeps it from sending the payload until it is closed; nil: nothing does.
+	may  func() error
+	hold chan struct{}
 }
 
 var snapshotPayload = bytes.Repeat([]byte("payload"), 100_000)
@@ -44,6 +49,18 @@ func (m *member) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, stream g
 	if m.refuses != nil {
 		return m.refuses
 	}
+	if m.may != nil {
+		if err := m.may(); err != nil {
+			return err
+		}
+	}
+	if m.hold != nil {
+		select {
+		case <-m.hold:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
 	manifest := snapshot.Manifest{
 		ClusterID: clusterID, NodeID: "reeve-1", MemberID: "1", Time: time.Unix(1, 0), Revision: 7, ReeveVersion: "1", Compression: snapshot.Compression, Recipient: recipient,
 		DatabaseSize: 1, DatabaseSHA256: fmt.Sprintf("%x", sha256.Sum256(nil)), PayloadSize: int64(len(snapshotPayload)), PayloadSHA256: fmt.Sprintf("%x", sha256.Sum256(snapshotPayload)),
@@ -53,6 +70,16 @@ func (m *member) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, stream g
 	}
 	if m.recipient != "" {
 		manifest.Recipient = m.recipient
+	}
+	if request.GetRehearse() && m.records != nil {
+		records := m.records()
+		for key, value := range records {
+			record := &consensusv1.SnapshotRecord{Key: []byte(key), Value: []byte(value)}
+			if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Record{Record: record}}); err != nil {
+				return err
+			}
+		}
+		manifest.Rehearsal = &snapshot.Rehearsal{Keys: 5000, Records: int64(len(records))}
 	}
 	line, err := manifest.Marshal()
 	if err != nil {

@@ -32,12 +32,14 @@ const (
 	AppendAudit, TrimAudit checkpoint.Step = "append-audit", "trim-audit"
 	// Campaign stands for the election of the steward.
 	Campaign checkpoint.Step = "campaign"
+	// AskSnapshot asks a node for a scheduled snapshot, and StoreSnapshot gives the file of one its name.
+	AskSnapshot, StoreSnapshot checkpoint.Step = "ask-snapshot", "store-snapshot"
 )
 
 // changes are by what the audit log calls them.
 var changes = map[string]checkpoint.Step{
 	"Register": Register, "Commit": Commit, "ApproveNode": ApproveNode, "AddRole": AddRole, "RemoveRole": RemoveRole, "RoleLeft": RoleLeft,
-	"DecommissionNode": DecommissionNode, "NodeDecommissioned": NodeDecommissioned, "DeleteNode": DeleteNode, "RotateCA": RotateCA,
+	"DecommissionNode": DecommissionNode, "NodeDecommissioned": NodeDecommissioned, "DeleteNode": DeleteNode, "RotateCA": RotateCA, "AskSnapshot": AskSnapshot,
 }
 
 // Change is the step of a change, by what the audit log calls it.
@@ -52,6 +54,6 @@ func Change(name string) checkpoint.Step {
 func All() []checkpoint.Step {
 	return slices.Concat(
 		[]checkpoint.Step{Register, Commit, ApproveNode, AddRole, RemoveRole, RoleLeft, DecommissionNode, NodeDecommissioned, DeleteNode, RotateCA, OtherChange},
-		[]checkpoint.Step{Create, Incarnate, NoteRefused, PutStatus, Beat, NoteIssued, SweepIssued, SweepTickets, AppendAudit, TrimAudit, Campaign},
+		[]checkpoint.Step{Create, Incarnate, NoteRefused, PutStatus, Beat, NoteIssued, SweepIssued, SweepTickets, AppendAudit, TrimAudit, Campaign, AskSnapshot, StoreSnapshot},
 	)
 }

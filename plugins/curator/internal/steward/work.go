@@ -38,12 +38,14 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 			again = rest
 		}
 	}
-	rest, err := w.sweep(ctx, state)
-	if err != nil {
-		return 0, err
-	}
-	if again == 0 || rest < again {
-		again = rest
+	for _, task := range []func(context.Context, *store.State) (time.Duration, error){w.askSnapshot, w.sweep} {
+		rest, err := task(ctx, state)
+		if err != nil {
+			return 0, err
+		}
+		if rest > 0 && (again == 0 || rest < again) {
+			again = rest
+		}
 	}
 	return again, nil
 }

@@ -40,6 +40,7 @@ func forget(writes *transaction, before, after *clusterv1.NodeRecord) {
 	writes.delete(incarnationKey(after.GetId()))
 	writes.delete(refusedKey(after.GetId()))
 	writes.delete(statusKey(after.GetId()))
+	writes.delete(snapshotsKey(after.GetId()))
 }
 
 // tombstones has the records of nodes that are removed hold what such a node is refused and told by, and nothing besides: the record stays for years, and what a machine

@@ -21,6 +21,7 @@ const (
 	keyGeneration   = consensusv1.StoreGenerationKey
 	keyNextKey      = "authority/next"
 	keyElection     = "steward"
+	keySnapshotTask = "snapshot-task"
 
 	prefixNodes      = "nodes/"
 	prefixPlugins    = "plugins/"
@@ -29,6 +30,8 @@ const (
 	prefixHeartbeats = "heartbeat/"
 	prefixIssued     = "issued/"
 	prefixTickets    = "tickets/"
+	// prefixSnapshots is for what each node has of scheduled snapshots.
+	prefixSnapshots = "snapshots/"
 
 	// prefixIncarnations is for the start of each node's core that is taken for the node, prefixRefused for the one that was refused last.
 	prefixIncarnations = "incarnations/"
@@ -50,6 +53,7 @@ func nodeKey(id string) string       { return prefixNodes + id }
 func pluginKey(name string) string   { return prefixPlugins + name }
 func operatorKey(name string) string { return prefixOperators + name }
 func statusKey(id string) string     { return prefixStatus + id }
+func snapshotsKey(id string) string  { return prefixSnapshots + id }
 func heartbeatKey(id string) string  { return prefixHeartbeats + id }
 
 func ticketKey(id string) string        { return prefixTickets + id }
@@ -62,7 +66,7 @@ func reportKey(plugin, digest string) string { return prefixReports + plugin + "
 
 // split cuts a key into the prefix of its kind and the name below it. Keys of a single record have no name.
 func split(key string) (kind, name string) {
-	for _, prefix := range []string{prefixNodes, prefixPlugins, prefixOperators, prefixStatus, prefixHeartbeats, prefixTickets, prefixIncarnations, prefixRefused} {
+	for _, prefix := range []string{prefixNodes, prefixPlugins, prefixOperators, prefixStatus, prefixHeartbeats, prefixTickets, prefixIncarnations, prefixRefused, prefixSnapshots} {
 		if rest, ok := strings.CutPrefix(key, prefix); ok {
 			return prefix, rest
 		}

@@ -20,6 +20,7 @@ func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
 		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()), clientv3.OpGet(keyPolicy), clientv3.OpGet(keyWiped),
 		clientv3.OpGet(prefixTickets, clientv3.WithPrefix()),
 		clientv3.OpGet(keyStoreState), clientv3.OpGet(keyDesired),
+		clientv3.OpGet(keySnapshotTask),
 	}
 	known := s.known.Load()
 	if known == nil {

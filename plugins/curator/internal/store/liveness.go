@@ -8,6 +8,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
@@ -15,10 +16,20 @@ import (
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
-// PutStatus replaces what a node last reported of itself. The error is ErrNoNode if there is no record of the node, and a *RemovedError if it was removed: what is kept of
-// such a node is its tombstone, and a report that was under way when it was made is not written behind it.
+// PutStatus replaces what a node last reported of itself. Its errors are those of putOf.
 func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) error {
-	value, err := encode(status)
+	return s.putOf(ctx, status.GetNodeId(), statusKey(status.GetNodeId()), status, "write the status of a node")
+}
+
+// PutSnapshots replaces what a node has of scheduled snapshots. Its errors are those of putOf.
+func (s *Store) PutSnapshots(ctx context.Context, kept *clusterv1.NodeSnapshots) error {
+	return s.putOf(ctx, kept.GetNodeId(), snapshotsKey(kept.GetNodeId()), kept, "write what a node has of snapshots")
+}
+
+// putOf writes what a node says of itself. The error is ErrNoNode if there is no record of the node, and a *RemovedError if it was removed: what is kept of
+// such a node is its tombstone, and a report that was under way when it was made is not written behind it.
+func (s *Store) putOf(ctx context.Context, node, key string, said proto.Message, doing string) error {
+	value, err := encode(said)
 	if err != nil {
 		return err
 	}
@@ -26,7 +37,7 @@ func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) err
 	defer cancel()
 	// Only changes of the node's record can be in the way, which are rare.
 	_, err = backoff.Retry(bounded, func() (struct{}, error) {
-		err := s.putStatus(bounded, status.GetNodeId(), value)
+		err := s.putOnce(bounded, node, key, value)
 		if err != nil && !errors.Is(err, ErrConflict) {
 			err = backoff.Permanent(err)
 		}
@@ -40,16 +51,16 @@ func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) err
 	if err == nil || errors.Is(err, ErrNoNode) || errors.Is(err, ErrConflict) || errors.As(err, &removed) || errors.As(err, &record) || errors.As(err, &unread) {
 		return err
 	}
-	return s.failed(ctx, "write the status of a node", err)
+	return s.failed(ctx, doing, err)
 }
 
-func (s *Store) putStatus(ctx context.Context, node, value string) error {
+func (s *Store) putOnce(ctx context.Context, node, key, value string) error {
 	revision, err := s.standing(ctx, node)
 	if err != nil {
 		return err
 	}
 	checkpoint.Before(steps.PutStatus)
-	response, err := s.client.Txn(ctx).If(unchangedSince(nodeKey(node), revision)...).Then(clientv3.OpPut(statusKey(node), value)).Commit()
+	response, err := s.client.Txn(ctx).If(unchangedSince(nodeKey(node), revision)...).Then(clientv3.OpPut(key, value)).Commit()
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,16 @@ func decode(key string, value []byte) (proto.Message, error) {
 			}
 			return nil
 		}
+	case keySnapshotTask:
+		record = new(clusterv1.SnapshotTask)
+	case prefixSnapshots:
+		kept := new(clusterv1.NodeSnapshots)
+		record, check = kept, func() error {
+			if kept.GetNodeId() != name {
+				return fmt.Errorf("it is about node %q", kept.GetNodeId())
+			}
+			return nil
+		}
 	case prefixHeartbeats:
 		record = new(curatorv1.Heartbeat)
 	case prefixTickets:

@@ -58,6 +58,9 @@ type State struct {
 	// Incarnations is the start of each node's core that is taken for the node, and Refused the one that was refused last, by node ID.
 	Incarnations map[string]*curatorv1.KnownIncarnation
 	Refused      map[string]*curatorv1.RefusedIncarnation
+	// SnapshotTask is the scheduled snapshot that was asked for last; nil: none ever was. Snapshots is what nodes have of them, by node ID.
+	SnapshotTask *clusterv1.SnapshotTask
+	Snapshots    map[string]*clusterv1.NodeSnapshots
 	// Damaged is the records that could not be read, by key. They are missing from the rest.
 	Damaged map[string]error
 }
@@ -70,6 +73,7 @@ func newState(revision int64) *State {
 		Operators: make(map[string]*clusterv1.Operator),
 		Statuses:  make(map[string]*clusterv1.NodeStatus),
 		Beats:     make(map[string]clientv3.LeaseID),
+		Snapshots: make(map[string]*clusterv1.NodeSnapshots),
 		Damaged:   make(map[string]error),
 
 		Tickets:      make(map[string]*curatorv1.Ticket),
@@ -85,6 +89,7 @@ func (s *State) clone() *State {
 	c.Operators = maps.Clone(s.Operators)
 	c.Statuses = maps.Clone(s.Statuses)
 	c.Beats = maps.Clone(s.Beats)
+	c.Snapshots = maps.Clone(s.Snapshots)
 	c.Damaged = maps.Clone(s.Damaged)
 	c.Tickets = maps.Clone(s.Tickets)
 	c.Incarnations = maps.Clone(s.Incarnations)
@@ -182,6 +187,9 @@ func (s *State) With(change *Change) *State {
 	if change.Policy != nil {
 		after.Policy = change.Policy
 	}
+	if change.SnapshotTask != nil {
+		after.SnapshotTask = change.SnapshotTask
+	}
 	for _, ticket := range change.Tickets {
 		after.Tickets[ticket.GetId()] = ticket
 	}
@@ -237,7 +245,7 @@ func Holds(key string) bool {
 // Reported reports whether at a key lies what a node or the consensus store says of itself, over and over: none of the records that are changed by a decision.
 func Reported(key string) bool {
 	kind, _ := split(key)
-	return kind == prefixStatus || kind == prefixHeartbeats || kind == keyStoreState
+	return kind == prefixStatus || kind == prefixHeartbeats || kind == keyStoreState || kind == prefixSnapshots
 }
 
 // CheckCluster returns what is wrong with the record that makes the cluster: with it nothing can be done at all.
@@ -267,7 +275,7 @@ func (s *State) Check() error {
 // that nobody can read must not stop the cluster's management. A ticket that is damaged is none: nobody registers with it.
 func harmless(key string) bool {
 	switch kind, _ := split(key); kind {
-	case prefixStatus, keyStoreState, prefixRefused, prefixIncarnations, prefixTickets:
+	case prefixStatus, keyStoreState, prefixSnapshots, prefixRefused, prefixIncarnations, prefixTickets:
 		return true
 	}
 	return false
@@ -303,6 +311,10 @@ func (s *State) remove(key string) {
 		s.Policy = nil
 	case keyWiped:
 		s.Wiped = nil
+	case keySnapshotTask:
+		s.SnapshotTask = nil
+	case prefixSnapshots:
+		delete(s.Snapshots, name)
 	case prefixNodes:
 		delete(s.Nodes, name)
 	case prefixPlugins:
@@ -360,6 +372,10 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 		s.Plugins[name] = record
 	case *clusterv1.Operator:
 		s.Operators[name] = record
+	case *clusterv1.SnapshotTask:
+		s.SnapshotTask = record
+	case *clusterv1.NodeSnapshots:
+		s.Snapshots[name] = record
 	case *clusterv1.NodeStatus:
 		s.Statuses[name] = record
 	case *curatorv1.Heartbeat:

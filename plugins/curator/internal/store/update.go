@@ -41,8 +41,10 @@ type Change struct {
 	// WipedUsers is the ConsensusUsers whose keys are to be removed as well. Those that are granted when the change is made are not.
 	WipedUsers []string
 	// Policy is nil if it stays as it is.
-	Policy    *clusterv1.ClusterPolicy
-	Operators []*clusterv1.Operator
+	Policy *clusterv1.ClusterPolicy
+	// SnapshotTask is nil if no scheduled snapshot is asked for.
+	SnapshotTask *clusterv1.SnapshotTask
+	Operators    []*clusterv1.Operator
 	// Revoked is the names of operators whose records are removed.
 	Revoked []string
 	// Tickets is made, or has changed, and RevokedTickets is the IDs of those that are removed.
@@ -149,6 +151,9 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	change.writeReports(before, &writes)
 	if change.Policy != nil {
 		writes.put(keyPolicy, change.Policy)
+	}
+	if change.SnapshotTask != nil {
+		writes.put(keySnapshotTask, change.SnapshotTask)
 	}
 	if !slices.Equal(after.Wiped, before.Wiped) {
 		writes.put(keyWiped, &curatorv1.WipedUsers{ConsensusUsers: after.Wiped})

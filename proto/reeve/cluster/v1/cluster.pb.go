@@ -5141,6 +5141,203 @@ func (x *StreamUnencryptedSnapshotResponse) GetData() []byte {
 	return nil
 }
 
+type ListSnapshotsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsRequest) Reset() {
+	*x = ListSnapshotsRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsRequest) ProtoMessage() {}
+
+func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
+}
+
+type ListSnapshotsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent: none are taken by schedule.
+	Schedule *SnapshotSchedule `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// The one that was asked for last; absent: none ever was.
+	Task *SnapshotTask `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// Sorted by node ID.
+	Nodes []*NodeSnapshots `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Why somebody has to look at them; empty: nobody has.
+	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsResponse) Reset() {
+	*x = ListSnapshotsResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsResponse) ProtoMessage() {}
+
+func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *ListSnapshotsResponse) GetSchedule() *SnapshotSchedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+func (x *ListSnapshotsResponse) GetTask() *SnapshotTask {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *ListSnapshotsResponse) GetNodes() []*NodeSnapshots {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ListSnapshotsResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type GetSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSnapshotRequest) Reset() {
+	*x = GetSnapshotRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSnapshotRequest) ProtoMessage() {}
+
+func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *GetSnapshotRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the file.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSnapshotResponse) Reset() {
+	*x = GetSnapshotResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSnapshotResponse) ProtoMessage() {}
+
+func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *GetSnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type ListPluginsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5149,7 +5346,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5161,7 +5358,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5174,7 +5371,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 type ListPluginsResponse struct {
@@ -5187,7 +5384,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5396,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5409,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -5236,7 +5433,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5248,7 +5445,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5261,7 +5458,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -5299,7 +5496,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5311,7 +5508,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5324,7 +5521,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -5369,7 +5566,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5381,7 +5578,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5394,7 +5591,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -5434,7 +5631,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5446,7 +5643,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[93]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5459,7 +5656,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{93}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -5477,7 +5674,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5489,7 +5686,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[94]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5502,7 +5699,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{94}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 type ListOperatorsResponse struct {
@@ -5517,7 +5714,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5529,7 +5726,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[95]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5542,7 +5739,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{95}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -5570,7 +5767,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5582,7 +5779,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[96]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5595,7 +5792,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{96}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -5626,7 +5823,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5638,7 +5835,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[97]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5651,7 +5848,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{97}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -5687,7 +5884,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5699,7 +5896,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[98]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5712,7 +5909,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{98}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -5741,7 +5938,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[99]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5753,7 +5950,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[99]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5766,7 +5963,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{99}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -5814,7 +6011,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[100]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5826,7 +6023,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[100]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5839,7 +6036,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{100}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -6246,6 +6443,16 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\"\n" +
 	" StreamUnencryptedSnapshotRequest\"7\n" +
 	"!StreamUnencryptedSnapshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x16\n" +
+	"\x14ListSnapshotsRequest\"\xdc\x01\n" +
+	"\x15ListSnapshotsResponse\x12>\n" +
+	"\bschedule\x18\x01 \x01(\v2\".reeve.cluster.v1.SnapshotScheduleR\bschedule\x122\n" +
+	"\x04task\x18\x02 \x01(\v2\x1e.reeve.cluster.v1.SnapshotTaskR\x04task\x125\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x1f.reeve.cluster.v1.NodeSnapshotsR\x05nodes\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\".\n" +
+	"\x12GetSnapshotRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\")\n" +
+	"\x13GetSnapshotResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
 	"\x12ListPluginsRequest\"O\n" +
 	"\x13ListPluginsResponse\x128\n" +
@@ -6350,7 +6557,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06Commit\x12\x1f.reeve.cluster.v1.CommitRequest\x1a .reeve.cluster.v1.CommitResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\a\x18\x01\x12P\n" +
 	"\x04Join\x12\x1d.reeve.cluster.v1.JoinRequest\x1a\x1e.reeve.cluster.v1.JoinResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\a\x18\x012\xf9\x1c\n" +
+	"\x01\a\x18\x012\xd2\x1e\n" +
 	"\x11ManagementService\x12h\n" +
 	"\fCreateTicket\x12%.reeve.cluster.v1.CreateTicketRequest\x1a&.reeve.cluster.v1.CreateTicketResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x03\x18\x01\x12g\n" +
@@ -6428,7 +6635,12 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x02\x03\x05\x18\x010\x01\x12\x91\x01\n" +
 	"\x19StreamUnencryptedSnapshot\x122.reeve.cluster.v1.StreamUnencryptedSnapshotRequest\x1a3.reeve.cluster.v1.StreamUnencryptedSnapshotResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\x03\x18\x010\x01\x12a\n" +
+	"\x01\x03\x18\x010\x01\x12m\n" +
+	"\rListSnapshots\x12&.reeve.cluster.v1.ListSnapshotsRequest\x1a'.reeve.cluster.v1.ListSnapshotsResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12h\n" +
+	"\vGetSnapshot\x12$.reeve.cluster.v1.GetSnapshotRequest\x1a%.reeve.cluster.v1.GetSnapshotResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x010\x01\x12a\n" +
 	"\tListAudit\x12\".reeve.cluster.v1.ListAuditRequest\x1a#.reeve.cluster.v1.ListAuditResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01B@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
 
@@ -6445,7 +6657,7 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(CertificateKind)(0),                      // 0: reeve.cluster.v1.CertificateKind
 	(CAPhase)(0),                              // 1: reeve.cluster.v1.CAPhase
@@ -6538,224 +6750,238 @@ var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*StreamSnapshotResponse)(nil),            // 88: reeve.cluster.v1.StreamSnapshotResponse
 	(*StreamUnencryptedSnapshotRequest)(nil),  // 89: reeve.cluster.v1.StreamUnencryptedSnapshotRequest
 	(*StreamUnencryptedSnapshotResponse)(nil), // 90: reeve.cluster.v1.StreamUnencryptedSnapshotResponse
-	(*ListPluginsRequest)(nil),                // 91: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),               // 92: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),                      // 93: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),                     // 94: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),                // 95: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),               // 96: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),              // 97: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),             // 98: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),             // 99: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil),            // 100: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),                  // 101: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),                 // 102: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),                        // 103: reeve.cluster.v1.AuditEntry
-	nil,                                       // 104: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                                       // 105: reeve.cluster.v1.RegisterRequest.LabelsEntry
-	nil,                                       // 106: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	nil,                                       // 107: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	nil,                                       // 108: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	nil,                                       // 109: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                                       // 110: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                                       // 111: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),                    // 112: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),                      // 113: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),                        // 114: reeve.cluster.v1.NodeRecord
-	(NodeState)(0),                            // 115: reeve.cluster.v1.NodeState
-	(*Incarnation)(nil),                       // 116: reeve.cluster.v1.Incarnation
-	(*ClusterPolicy)(nil),                     // 117: reeve.cluster.v1.ClusterPolicy
-	(*v1.Directory)(nil),                      // 118: reeve.host.v1.Directory
-	(*Operator)(nil),                          // 119: reeve.cluster.v1.Operator
-	(*v1.DirectoryNode)(nil),                  // 120: reeve.host.v1.DirectoryNode
-	(*NodeStatus)(nil),                        // 121: reeve.cluster.v1.NodeStatus
-	(*Ticket)(nil),                            // 122: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),                        // 123: reeve.cluster.v1.TicketText
-	(*Node)(nil),                              // 124: reeve.cluster.v1.Node
-	(*timestamppb.Timestamp)(nil),             // 125: google.protobuf.Timestamp
-	(*v11.Manifest)(nil),                      // 126: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),                        // 127: reeve.cluster.v1.RoleGrants
-	(OperatorRole)(0),                         // 128: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                               // 129: reeve.cluster.v1.Caller
+	(*ListSnapshotsRequest)(nil),              // 91: reeve.cluster.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),             // 92: reeve.cluster.v1.ListSnapshotsResponse
+	(*GetSnapshotRequest)(nil),                // 93: reeve.cluster.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),               // 94: reeve.cluster.v1.GetSnapshotResponse
+	(*ListPluginsRequest)(nil),                // 95: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),               // 96: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),                      // 97: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),                     // 98: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),                // 99: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),               // 100: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),              // 101: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),             // 102: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),             // 103: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),            // 104: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),                  // 105: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),                 // 106: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),                        // 107: reeve.cluster.v1.AuditEntry
+	nil,                                       // 108: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                                       // 109: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                                       // 110: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                                       // 111: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                                       // 112: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                                       // 113: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                                       // 114: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                                       // 115: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),                    // 116: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),                      // 117: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),                        // 118: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                            // 119: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),                       // 120: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),                     // 121: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),                      // 122: reeve.host.v1.Directory
+	(*Operator)(nil),                          // 123: reeve.cluster.v1.Operator
+	(*v1.DirectoryNode)(nil),                  // 124: reeve.host.v1.DirectoryNode
+	(*NodeStatus)(nil),                        // 125: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                            // 126: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),                        // 127: reeve.cluster.v1.TicketText
+	(*Node)(nil),                              // 128: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),             // 129: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),                      // 130: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),                        // 131: reeve.cluster.v1.RoleGrants
+	(*SnapshotSchedule)(nil),                  // 132: reeve.cluster.v1.SnapshotSchedule
+	(*SnapshotTask)(nil),                      // 133: reeve.cluster.v1.SnapshotTask
+	(*NodeSnapshots)(nil),                     // 134: reeve.cluster.v1.NodeSnapshots
+	(OperatorRole)(0),                         // 135: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                               // 136: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	104, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	112, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	113, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	108, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	116, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	117, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
 	3,   // 3: reeve.cluster.v1.RestoreRequest.node:type_name -> reeve.cluster.v1.BootstrapRequest
-	105, // 4: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
-	112, // 5: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	114, // 6: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	115, // 7: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
-	116, // 8: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	114, // 9: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	113, // 10: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	117, // 11: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	116, // 12: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	114, // 13: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	113, // 14: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	118, // 15: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	119, // 16: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	117, // 17: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	109, // 4: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	116, // 5: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	118, // 6: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	119, // 7: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	120, // 8: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	118, // 9: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	117, // 10: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	121, // 11: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	120, // 12: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	118, // 13: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	117, // 14: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	122, // 15: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	123, // 16: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	121, // 17: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
 	19,  // 18: reeve.cluster.v1.WatchResponse.difference:type_name -> reeve.cluster.v1.DirectoryDifference
-	120, // 19: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
-	121, // 20: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	106, // 21: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	122, // 22: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	123, // 23: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
-	122, // 24: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	122, // 25: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	112, // 26: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	107, // 27: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	114, // 28: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	124, // 29: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	108, // 30: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	114, // 31: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	114, // 32: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	114, // 33: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	114, // 34: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	114, // 35: reeve.cluster.v1.ReplaceStoreMemberResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	124, // 19: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
+	125, // 20: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	110, // 21: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	126, // 22: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	127, // 23: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	126, // 24: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	126, // 25: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	116, // 26: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	111, // 27: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	118, // 28: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	128, // 29: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	112, // 30: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	118, // 31: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	118, // 32: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	118, // 33: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	118, // 34: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	118, // 35: reeve.cluster.v1.ReplaceStoreMemberResponse.node:type_name -> reeve.cluster.v1.NodeRecord
 	54,  // 36: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
 	1,   // 37: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
 	0,   // 38: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
-	125, // 39: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
-	125, // 40: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	129, // 39: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	129, // 40: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
 	2,   // 41: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
 	1,   // 42: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	124, // 43: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	124, // 44: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	124, // 45: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	114, // 46: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	114, // 47: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	112, // 48: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	114, // 49: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	126, // 50: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	109, // 51: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	127, // 52: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	113, // 53: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	110, // 54: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	127, // 55: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	113, // 56: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	127, // 57: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	113, // 58: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	113, // 59: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	113, // 60: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	117, // 61: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	117, // 62: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	117, // 63: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	113, // 64: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	125, // 65: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	128, // 66: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	128, // 67: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	119, // 68: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	119, // 69: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	119, // 70: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	122, // 71: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	103, // 72: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	125, // 73: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	129, // 74: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	111, // 75: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
-	3,   // 76: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	5,   // 77: reeve.cluster.v1.BootstrapService.Restore:input_type -> reeve.cluster.v1.RestoreRequest
-	7,   // 78: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
-	17,  // 79: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	20,  // 80: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	22,  // 81: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	24,  // 82: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
-	26,  // 83: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	30,  // 84: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
-	9,   // 85: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
-	11,  // 86: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
-	13,  // 87: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
-	15,  // 88: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
-	32,  // 89: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
-	34,  // 90: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
-	36,  // 91: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
-	38,  // 92: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
-	40,  // 93: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
-	42,  // 94: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
-	44,  // 95: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
-	46,  // 96: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
-	48,  // 97: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
-	50,  // 98: reeve.cluster.v1.ManagementService.ReplaceStoreMember:input_type -> reeve.cluster.v1.ReplaceStoreMemberRequest
-	52,  // 99: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
-	55,  // 100: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
-	57,  // 101: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	59,  // 102: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	61,  // 103: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	63,  // 104: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	65,  // 105: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	67,  // 106: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	69,  // 107: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	71,  // 108: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	73,  // 109: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	75,  // 110: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	77,  // 111: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	79,  // 112: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
-	81,  // 113: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
-	83,  // 114: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	85,  // 115: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	91,  // 116: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	93,  // 117: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	95,  // 118: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	97,  // 119: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	99,  // 120: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	87,  // 121: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
-	89,  // 122: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
-	101, // 123: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	4,   // 124: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	6,   // 125: reeve.cluster.v1.BootstrapService.Restore:output_type -> reeve.cluster.v1.RestoreResponse
-	8,   // 126: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	18,  // 127: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	21,  // 128: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	23,  // 129: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	25,  // 130: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
-	27,  // 131: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	31,  // 132: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
-	10,  // 133: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
-	12,  // 134: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
-	14,  // 135: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
-	16,  // 136: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	33,  // 137: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	35,  // 138: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	37,  // 139: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	39,  // 140: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	41,  // 141: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	43,  // 142: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	45,  // 143: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	47,  // 144: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	49,  // 145: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	51,  // 146: reeve.cluster.v1.ManagementService.ReplaceStoreMember:output_type -> reeve.cluster.v1.ReplaceStoreMemberResponse
-	53,  // 147: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	56,  // 148: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	58,  // 149: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	60,  // 150: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	62,  // 151: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	64,  // 152: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	66,  // 153: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	68,  // 154: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	70,  // 155: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	72,  // 156: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	74,  // 157: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	76,  // 158: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	78,  // 159: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	80,  // 160: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
-	82,  // 161: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
-	84,  // 162: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	86,  // 163: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	92,  // 164: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	94,  // 165: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	96,  // 166: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	98,  // 167: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	100, // 168: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	88,  // 169: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
-	90,  // 170: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
-	102, // 171: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	124, // [124:172] is the sub-list for method output_type
-	76,  // [76:124] is the sub-list for method input_type
-	76,  // [76:76] is the sub-list for extension type_name
-	76,  // [76:76] is the sub-list for extension extendee
-	0,   // [0:76] is the sub-list for field type_name
+	128, // 43: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	128, // 44: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	128, // 45: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	118, // 46: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	118, // 47: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	116, // 48: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	118, // 49: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	130, // 50: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	113, // 51: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	131, // 52: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	117, // 53: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	114, // 54: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	131, // 55: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	117, // 56: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	131, // 57: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	117, // 58: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	117, // 59: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	117, // 60: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	121, // 61: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	121, // 62: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	121, // 63: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	132, // 64: reeve.cluster.v1.ListSnapshotsResponse.schedule:type_name -> reeve.cluster.v1.SnapshotSchedule
+	133, // 65: reeve.cluster.v1.ListSnapshotsResponse.task:type_name -> reeve.cluster.v1.SnapshotTask
+	134, // 66: reeve.cluster.v1.ListSnapshotsResponse.nodes:type_name -> reeve.cluster.v1.NodeSnapshots
+	117, // 67: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	129, // 68: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	135, // 69: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	135, // 70: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	123, // 71: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	123, // 72: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	123, // 73: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	126, // 74: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	107, // 75: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	129, // 76: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	136, // 77: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	115, // 78: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	3,   // 79: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	5,   // 80: reeve.cluster.v1.BootstrapService.Restore:input_type -> reeve.cluster.v1.RestoreRequest
+	7,   // 81: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	17,  // 82: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	20,  // 83: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	22,  // 84: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	24,  // 85: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
+	26,  // 86: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	30,  // 87: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	9,   // 88: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
+	11,  // 89: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
+	13,  // 90: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
+	15,  // 91: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
+	32,  // 92: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	34,  // 93: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	36,  // 94: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	38,  // 95: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	40,  // 96: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	42,  // 97: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	44,  // 98: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	46,  // 99: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	48,  // 100: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	50,  // 101: reeve.cluster.v1.ManagementService.ReplaceStoreMember:input_type -> reeve.cluster.v1.ReplaceStoreMemberRequest
+	52,  // 102: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	55,  // 103: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	57,  // 104: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	59,  // 105: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	61,  // 106: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	63,  // 107: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	65,  // 108: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	67,  // 109: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	69,  // 110: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	71,  // 111: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	73,  // 112: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	75,  // 113: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	77,  // 114: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	79,  // 115: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
+	81,  // 116: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
+	83,  // 117: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	85,  // 118: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	95,  // 119: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	97,  // 120: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	99,  // 121: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	101, // 122: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	103, // 123: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	87,  // 124: reeve.cluster.v1.ManagementService.StreamSnapshot:input_type -> reeve.cluster.v1.StreamSnapshotRequest
+	89,  // 125: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:input_type -> reeve.cluster.v1.StreamUnencryptedSnapshotRequest
+	91,  // 126: reeve.cluster.v1.ManagementService.ListSnapshots:input_type -> reeve.cluster.v1.ListSnapshotsRequest
+	93,  // 127: reeve.cluster.v1.ManagementService.GetSnapshot:input_type -> reeve.cluster.v1.GetSnapshotRequest
+	105, // 128: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 129: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 130: reeve.cluster.v1.BootstrapService.Restore:output_type -> reeve.cluster.v1.RestoreResponse
+	8,   // 131: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	18,  // 132: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	21,  // 133: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	23,  // 134: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	25,  // 135: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
+	27,  // 136: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	31,  // 137: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	10,  // 138: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	12,  // 139: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	14,  // 140: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	16,  // 141: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	33,  // 142: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	35,  // 143: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	37,  // 144: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	39,  // 145: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	41,  // 146: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	43,  // 147: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	45,  // 148: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	47,  // 149: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	49,  // 150: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	51,  // 151: reeve.cluster.v1.ManagementService.ReplaceStoreMember:output_type -> reeve.cluster.v1.ReplaceStoreMemberResponse
+	53,  // 152: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	56,  // 153: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	58,  // 154: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	60,  // 155: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	62,  // 156: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	64,  // 157: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	66,  // 158: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	68,  // 159: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	70,  // 160: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	72,  // 161: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	74,  // 162: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	76,  // 163: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	78,  // 164: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	80,  // 165: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
+	82,  // 166: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
+	84,  // 167: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	86,  // 168: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	96,  // 169: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	98,  // 170: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	100, // 171: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	102, // 172: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	104, // 173: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	88,  // 174: reeve.cluster.v1.ManagementService.StreamSnapshot:output_type -> reeve.cluster.v1.StreamSnapshotResponse
+	90,  // 175: reeve.cluster.v1.ManagementService.StreamUnencryptedSnapshot:output_type -> reeve.cluster.v1.StreamUnencryptedSnapshotResponse
+	92,  // 176: reeve.cluster.v1.ManagementService.ListSnapshots:output_type -> reeve.cluster.v1.ListSnapshotsResponse
+	94,  // 177: reeve.cluster.v1.ManagementService.GetSnapshot:output_type -> reeve.cluster.v1.GetSnapshotResponse
+	106, // 178: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	129, // [129:179] is the sub-list for method output_type
+	79,  // [79:129] is the sub-list for method input_type
+	79,  // [79:79] is the sub-list for extension type_name
+	79,  // [79:79] is the sub-list for extension extendee
+	0,   // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }
@@ -6771,7 +6997,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   109,
+			NumMessages:   113,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -813,6 +813,8 @@ const (
 	ManagementService_RevokeOperator_FullMethodName            = "/reeve.cluster.v1.ManagementService/RevokeOperator"
 	ManagementService_StreamSnapshot_FullMethodName            = "/reeve.cluster.v1.ManagementService/StreamSnapshot"
 	ManagementService_StreamUnencryptedSnapshot_FullMethodName = "/reeve.cluster.v1.ManagementService/StreamUnencryptedSnapshot"
+	ManagementService_ListSnapshots_FullMethodName             = "/reeve.cluster.v1.ManagementService/ListSnapshots"
+	ManagementService_GetSnapshot_FullMethodName               = "/reeve.cluster.v1.ManagementService/GetSnapshot"
 	ManagementService_ListAudit_FullMethodName                 = "/reeve.cluster.v1.ManagementService/ListAudit"
 )
 
@@ -912,6 +914,10 @@ type ManagementServiceClient interface {
 	StreamSnapshot(ctx context.Context, in *StreamSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamSnapshotResponse], error)
 	// StreamUnencryptedSnapshot does so without sealing it. Whoever has the file has every secret of the cluster, the key of its CA among them.
 	StreamUnencryptedSnapshot(ctx context.Context, in *StreamUnencryptedSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamUnencryptedSnapshotResponse], error)
+	// ListSnapshots returns what the nodes have of scheduled snapshots.
+	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
+	// GetSnapshot streams the file of a scheduled snapshot that is on this curator's node. NotFound if there is none of that name; FailedPrecondition if another node has it.
+	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetSnapshotResponse], error)
 	// ListAudit returns entries of the audit log, the newest first.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 }
@@ -1291,6 +1297,35 @@ func (c *managementServiceClient) StreamUnencryptedSnapshot(ctx context.Context,
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagementService_StreamUnencryptedSnapshotClient = grpc.ServerStreamingClient[StreamUnencryptedSnapshotResponse]
 
+func (c *managementServiceClient) ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSnapshotsResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ListSnapshots_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ManagementService_ServiceDesc.Streams[3], ManagementService_GetSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetSnapshotRequest, GetSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagementService_GetSnapshotClient = grpc.ServerStreamingClient[GetSnapshotResponse]
+
 func (c *managementServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAuditResponse)
@@ -1397,6 +1432,10 @@ type ManagementServiceServer interface {
 	StreamSnapshot(*StreamSnapshotRequest, grpc.ServerStreamingServer[StreamSnapshotResponse]) error
 	// StreamUnencryptedSnapshot does so without sealing it. Whoever has the file has every secret of the cluster, the key of its CA among them.
 	StreamUnencryptedSnapshot(*StreamUnencryptedSnapshotRequest, grpc.ServerStreamingServer[StreamUnencryptedSnapshotResponse]) error
+	// ListSnapshots returns what the nodes have of scheduled snapshots.
+	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
+	// GetSnapshot streams the file of a scheduled snapshot that is on this curator's node. NotFound if there is none of that name; FailedPrecondition if another node has it.
+	GetSnapshot(*GetSnapshotRequest, grpc.ServerStreamingServer[GetSnapshotResponse]) error
 	// ListAudit returns entries of the audit log, the newest first.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	mustEmbedUnimplementedManagementServiceServer()
@@ -1510,6 +1549,12 @@ func (UnimplementedManagementServiceServer) StreamSnapshot(*StreamSnapshotReques
 }
 func (UnimplementedManagementServiceServer) StreamUnencryptedSnapshot(*StreamUnencryptedSnapshotRequest, grpc.ServerStreamingServer[StreamUnencryptedSnapshotResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamUnencryptedSnapshot not implemented")
+}
+func (UnimplementedManagementServiceServer) ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSnapshots not implemented")
+}
+func (UnimplementedManagementServiceServer) GetSnapshot(*GetSnapshotRequest, grpc.ServerStreamingServer[GetSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetSnapshot not implemented")
 }
 func (UnimplementedManagementServiceServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -2126,6 +2171,35 @@ func _ManagementService_StreamUnencryptedSnapshot_Handler(srv interface{}, strea
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ManagementService_StreamUnencryptedSnapshotServer = grpc.ServerStreamingServer[StreamUnencryptedSnapshotResponse]
 
+func _ManagementService_ListSnapshots_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSnapshotsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ListSnapshots(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ListSnapshots_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ListSnapshots(ctx, req.(*ListSnapshotsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_GetSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ManagementServiceServer).GetSnapshot(m, &grpc.GenericServerStream[GetSnapshotRequest, GetSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ManagementService_GetSnapshotServer = grpc.ServerStreamingServer[GetSnapshotResponse]
+
 func _ManagementService_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAuditRequest)
 	if err := dec(in); err != nil {
@@ -2276,6 +2350,10 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ManagementService_RevokeOperator_Handler,
 		},
 		{
+			MethodName: "ListSnapshots",
+			Handler:    _ManagementService_ListSnapshots_Handler,
+		},
+		{
 			MethodName: "ListAudit",
 			Handler:    _ManagementService_ListAudit_Handler,
 		},
@@ -2294,6 +2372,11 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "StreamUnencryptedSnapshot",
 			Handler:       _ManagementService_StreamUnencryptedSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "GetSnapshot",
+			Handler:       _ManagementService_GetSnapshot_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1674,8 +1674,10 @@ type ClusterPolicy struct {
 	Conformance ConformancePolicy `protobuf:"varint,4,opt,name=conformance,proto3,enum=reeve.cluster.v1.ConformancePolicy" json:"conformance,omitempty"`
 	// The public half of the owner's recovery key (age), to which snapshots of the store are sealed. Empty: the cluster knows none. SetPolicy keeps the one that there is if it is given none.
 	RecoveryRecipient string `protobuf:"bytes,5,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// When snapshots of the store are taken; absent: only when somebody asks for one.
+	Snapshots     *SnapshotSchedule `protobuf:"bytes,6,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterPolicy) Reset() {
@@ -1743,6 +1745,284 @@ func (x *ClusterPolicy) GetRecoveryRecipient() string {
 	return ""
 }
 
+func (x *ClusterPolicy) GetSnapshots() *SnapshotSchedule {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+// SnapshotSchedule is when snapshots of the store are taken, and how many are kept.
+type SnapshotSchedule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long after a good snapshot the next one is due, in seconds.
+	IntervalSeconds int64 `protobuf:"varint,1,opt,name=interval_seconds,json=intervalSeconds,proto3" json:"interval_seconds,omitempty"`
+	// How many good ones each node keeps that takes them.
+	Keep          uint32 `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotSchedule) Reset() {
+	*x = SnapshotSchedule{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSchedule) ProtoMessage() {}
+
+func (x *SnapshotSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSchedule.ProtoReflect.Descriptor instead.
+func (*SnapshotSchedule) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SnapshotSchedule) GetIntervalSeconds() int64 {
+	if x != nil {
+		return x.IntervalSeconds
+	}
+	return 0
+}
+
+func (x *SnapshotSchedule) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+// SnapshotTask is the scheduled snapshot that was asked for last. The elected curator writes it.
+type SnapshotTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with each one, so that the clocks of nodes do not decide which one is the newest.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// The node whose curator takes it.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// When it was asked for, by the clock of the elected curator.
+	Asked         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=asked,proto3" json:"asked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotTask) Reset() {
+	*x = SnapshotTask{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotTask) ProtoMessage() {}
+
+func (x *SnapshotTask) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotTask.ProtoReflect.Descriptor instead.
+func (*SnapshotTask) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SnapshotTask) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *SnapshotTask) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *SnapshotTask) GetAsked() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+// NodeSnapshots is what a node has of scheduled snapshots. Its curator writes it.
+type NodeSnapshots struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The task that it has ended last, and whether that failed: why; empty: it did not.
+	Ended   *SnapshotTask `protobuf:"bytes,2,opt,name=ended,proto3" json:"ended,omitempty"`
+	Failure string        `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	// The good ones that are on the node, the newest first.
+	Snapshots     []*StoredSnapshot `protobuf:"bytes,4,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSnapshots) Reset() {
+	*x = NodeSnapshots{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSnapshots) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSnapshots) ProtoMessage() {}
+
+func (x *NodeSnapshots) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSnapshots.ProtoReflect.Descriptor instead.
+func (*NodeSnapshots) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NodeSnapshots) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *NodeSnapshots) GetEnded() *SnapshotTask {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *NodeSnapshots) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *NodeSnapshots) GetSnapshots() []*StoredSnapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+// StoredSnapshot is a good scheduled snapshot: it was rehearsed, and is complete on the disk of its node.
+type StoredSnapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By which it is fetched.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The task by which it was taken.
+	Task     *SnapshotTask `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	Revision int64         `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The size of the file.
+	Bytes int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// How many keys its rehearsal has found.
+	Keys          int64 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredSnapshot) Reset() {
+	*x = StoredSnapshot{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredSnapshot) ProtoMessage() {}
+
+func (x *StoredSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredSnapshot.ProtoReflect.Descriptor instead.
+func (*StoredSnapshot) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *StoredSnapshot) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StoredSnapshot) GetTask() *SnapshotTask {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *StoredSnapshot) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *StoredSnapshot) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *StoredSnapshot) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
 // Missing is a part of a sandbox that a node cannot enforce.
 type Missing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1756,7 +2036,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2048,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2061,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Missing) GetName() string {
@@ -1811,7 +2091,7 @@ type RoleGrants struct {
 
 func (x *RoleGrants) Reset() {
 	*x = RoleGrants{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +2103,7 @@ func (x *RoleGrants) String() string {
 func (*RoleGrants) ProtoMessage() {}
 
 func (x *RoleGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +2116,7 @@ func (x *RoleGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleGrants.ProtoReflect.Descriptor instead.
 func (*RoleGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RoleGrants) GetRole() string {
@@ -1891,7 +2171,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +2183,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +2196,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -2038,7 +2318,7 @@ type StorageStatus struct {
 
 func (x *StorageStatus) Reset() {
 	*x = StorageStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2330,7 @@ func (x *StorageStatus) String() string {
 func (*StorageStatus) ProtoMessage() {}
 
 func (x *StorageStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2343,7 @@ func (x *StorageStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageStatus.ProtoReflect.Descriptor instead.
 func (*StorageStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StorageStatus) GetState() StorageState {
@@ -2149,7 +2429,7 @@ type CukSource struct {
 
 func (x *CukSource) Reset() {
 	*x = CukSource{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2441,7 @@ func (x *CukSource) String() string {
 func (*CukSource) ProtoMessage() {}
 
 func (x *CukSource) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2454,7 @@ func (x *CukSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CukSource.ProtoReflect.Descriptor instead.
 func (*CukSource) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CukSource) GetName() string {
@@ -2239,7 +2519,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2531,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2544,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *InstanceStatus) GetRole() string {
@@ -2428,7 +2708,7 @@ type RolledBack struct {
 
 func (x *RolledBack) Reset() {
 	*x = RolledBack{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2720,7 @@ func (x *RolledBack) String() string {
 func (*RolledBack) ProtoMessage() {}
 
 func (x *RolledBack) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2733,7 @@ func (x *RolledBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolledBack.ProtoReflect.Descriptor instead.
 func (*RolledBack) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RolledBack) GetVersion() string {
@@ -2510,7 +2790,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2802,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2815,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Failure) GetTime() *timestamppb.Timestamp {
@@ -2627,7 +2907,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2919,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2932,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Operator) GetName() string {
@@ -2716,7 +2996,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +3008,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +3021,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{21}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -2801,7 +3081,7 @@ type StoreMembership struct {
 
 func (x *StoreMembership) Reset() {
 	*x = StoreMembership{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +3093,7 @@ func (x *StoreMembership) String() string {
 func (*StoreMembership) ProtoMessage() {}
 
 func (x *StoreMembership) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +3106,7 @@ func (x *StoreMembership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMembership.ProtoReflect.Descriptor instead.
 func (*StoreMembership) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{22}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StoreMembership) GetMemberId() string {
@@ -3006,7 +3286,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x05added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\x02\n" +
 	"\rClusterPolicy\x12?\n" +
 	"\tisolation\x18\x01 \x01(\x0e2!.reeve.cluster.v1.IsolationPolicyR\tisolation\x12\x1e\n" +
 	"\n" +
@@ -3015,7 +3295,26 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\vcuk_sources\x18\x03 \x03(\tR\n" +
 	"cukSources\x12E\n" +
 	"\vconformance\x18\x04 \x01(\x0e2#.reeve.cluster.v1.ConformancePolicyR\vconformance\x12-\n" +
-	"\x12recovery_recipient\x18\x05 \x01(\tR\x11recoveryRecipient\"5\n" +
+	"\x12recovery_recipient\x18\x05 \x01(\tR\x11recoveryRecipient\x12@\n" +
+	"\tsnapshots\x18\x06 \x01(\v2\".reeve.cluster.v1.SnapshotScheduleR\tsnapshots\"Q\n" +
+	"\x10SnapshotSchedule\x12)\n" +
+	"\x10interval_seconds\x18\x01 \x01(\x03R\x0fintervalSeconds\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\rR\x04keep\"q\n" +
+	"\fSnapshotTask\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x120\n" +
+	"\x05asked\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05asked\"\xb8\x01\n" +
+	"\rNodeSnapshots\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x124\n" +
+	"\x05ended\x18\x02 \x01(\v2\x1e.reeve.cluster.v1.SnapshotTaskR\x05ended\x12\x18\n" +
+	"\afailure\x18\x03 \x01(\tR\afailure\x12>\n" +
+	"\tsnapshots\x18\x04 \x03(\v2 .reeve.cluster.v1.StoredSnapshotR\tsnapshots\"\x9e\x01\n" +
+	"\x0eStoredSnapshot\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
+	"\x04task\x18\x02 \x01(\v2\x1e.reeve.cluster.v1.SnapshotTaskR\x04task\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04keys\x18\x05 \x01(\x03R\x04keys\"5\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"u\n" +
@@ -3196,7 +3495,7 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
 	(ConformanceResult)(0),        // 1: reeve.cluster.v1.ConformanceResult
@@ -3219,96 +3518,105 @@ var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(*ConformanceProfile)(nil),    // 18: reeve.cluster.v1.ConformanceProfile
 	(*PluginVersion)(nil),         // 19: reeve.cluster.v1.PluginVersion
 	(*ClusterPolicy)(nil),         // 20: reeve.cluster.v1.ClusterPolicy
-	(*Missing)(nil),               // 21: reeve.cluster.v1.Missing
-	(*RoleGrants)(nil),            // 22: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 23: reeve.cluster.v1.NodeStatus
-	(*StorageStatus)(nil),         // 24: reeve.cluster.v1.StorageStatus
-	(*CukSource)(nil),             // 25: reeve.cluster.v1.CukSource
-	(*InstanceStatus)(nil),        // 26: reeve.cluster.v1.InstanceStatus
-	(*RolledBack)(nil),            // 27: reeve.cluster.v1.RolledBack
-	(*Failure)(nil),               // 28: reeve.cluster.v1.Failure
-	(*Operator)(nil),              // 29: reeve.cluster.v1.Operator
-	(*Node)(nil),                  // 30: reeve.cluster.v1.Node
-	(*StoreMembership)(nil),       // 31: reeve.cluster.v1.StoreMembership
-	nil,                           // 32: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 33: reeve.cluster.v1.Ticket.LabelsEntry
-	nil,                           // 34: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 35: reeve.cluster.v1.PluginVersion.DigestsEntry
-	nil,                           // 36: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 38: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 39: reeve.role.v1.Grant
-	(*v11.Membership)(nil),        // 40: reeve.host.v1.Membership
-	(v11.InstanceState)(0),        // 41: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 42: reeve.role.v1.Endpoint
-	(v1.SplitBehaviour)(0),        // 43: reeve.role.v1.SplitBehaviour
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*SnapshotSchedule)(nil),      // 21: reeve.cluster.v1.SnapshotSchedule
+	(*SnapshotTask)(nil),          // 22: reeve.cluster.v1.SnapshotTask
+	(*NodeSnapshots)(nil),         // 23: reeve.cluster.v1.NodeSnapshots
+	(*StoredSnapshot)(nil),        // 24: reeve.cluster.v1.StoredSnapshot
+	(*Missing)(nil),               // 25: reeve.cluster.v1.Missing
+	(*RoleGrants)(nil),            // 26: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 27: reeve.cluster.v1.NodeStatus
+	(*StorageStatus)(nil),         // 28: reeve.cluster.v1.StorageStatus
+	(*CukSource)(nil),             // 29: reeve.cluster.v1.CukSource
+	(*InstanceStatus)(nil),        // 30: reeve.cluster.v1.InstanceStatus
+	(*RolledBack)(nil),            // 31: reeve.cluster.v1.RolledBack
+	(*Failure)(nil),               // 32: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 33: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 34: reeve.cluster.v1.Node
+	(*StoreMembership)(nil),       // 35: reeve.cluster.v1.StoreMembership
+	nil,                           // 36: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 37: reeve.cluster.v1.Ticket.LabelsEntry
+	nil,                           // 38: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 39: reeve.cluster.v1.PluginVersion.DigestsEntry
+	nil,                           // 40: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 42: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 43: reeve.role.v1.Grant
+	(*v11.Membership)(nil),        // 44: reeve.host.v1.Membership
+	(v11.InstanceState)(0),        // 45: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 46: reeve.role.v1.Endpoint
+	(v1.SplitBehaviour)(0),        // 47: reeve.role.v1.SplitBehaviour
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	32, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	36, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
 	15, // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	37, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	41, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
 	11, // 4: reeve.cluster.v1.NodeRecord.registration:type_name -> reeve.cluster.v1.Registration
-	37, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
+	41, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
 	10, // 6: reeve.cluster.v1.NodeRecord.removal:type_name -> reeve.cluster.v1.Removal
-	37, // 7: reeve.cluster.v1.Removal.time:type_name -> google.protobuf.Timestamp
+	41, // 7: reeve.cluster.v1.Removal.time:type_name -> google.protobuf.Timestamp
 	15, // 8: reeve.cluster.v1.Registration.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	37, // 9: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
-	37, // 10: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
-	37, // 11: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
-	33, // 12: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
-	34, // 13: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	38, // 14: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	22, // 15: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	37, // 16: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	41, // 9: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
+	41, // 10: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
+	41, // 11: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
+	37, // 12: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
+	38, // 13: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	42, // 14: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	26, // 15: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	41, // 16: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
 	19, // 17: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
 	19, // 18: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
-	22, // 19: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
+	26, // 19: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
 	17, // 20: reeve.cluster.v1.PluginRecord.reports:type_name -> reeve.cluster.v1.ConformanceReport
 	1,  // 21: reeve.cluster.v1.ConformanceReport.result:type_name -> reeve.cluster.v1.ConformanceResult
-	37, // 22: reeve.cluster.v1.ConformanceReport.started:type_name -> google.protobuf.Timestamp
-	37, // 23: reeve.cluster.v1.ConformanceReport.added:type_name -> google.protobuf.Timestamp
+	41, // 22: reeve.cluster.v1.ConformanceReport.started:type_name -> google.protobuf.Timestamp
+	41, // 23: reeve.cluster.v1.ConformanceReport.added:type_name -> google.protobuf.Timestamp
 	18, // 24: reeve.cluster.v1.ConformanceReport.profiles:type_name -> reeve.cluster.v1.ConformanceProfile
-	35, // 25: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
-	38, // 26: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
-	37, // 27: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
+	39, // 25: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
+	42, // 26: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
+	41, // 27: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
 	3,  // 28: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
 	2,  // 29: reeve.cluster.v1.ClusterPolicy.conformance:type_name -> reeve.cluster.v1.ConformancePolicy
-	39, // 30: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	7,  // 31: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	26, // 32: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	37, // 33: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	21, // 34: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
-	24, // 35: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
-	40, // 36: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
-	5,  // 37: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
-	25, // 38: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
-	6,  // 39: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
-	41, // 40: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	42, // 41: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	36, // 42: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	37, // 43: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	37, // 44: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	28, // 45: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	37, // 46: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	4,  // 47: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
-	27, // 48: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
-	43, // 49: reeve.cluster.v1.InstanceStatus.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	44, // 50: reeve.cluster.v1.InstanceStatus.stop_grace:type_name -> google.protobuf.Duration
-	37, // 51: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
-	37, // 52: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	44, // 53: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	8,  // 54: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	37, // 55: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	9,  // 56: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	23, // 57: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	31, // 58: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	21, // 30: reeve.cluster.v1.ClusterPolicy.snapshots:type_name -> reeve.cluster.v1.SnapshotSchedule
+	41, // 31: reeve.cluster.v1.SnapshotTask.asked:type_name -> google.protobuf.Timestamp
+	22, // 32: reeve.cluster.v1.NodeSnapshots.ended:type_name -> reeve.cluster.v1.SnapshotTask
+	24, // 33: reeve.cluster.v1.NodeSnapshots.snapshots:type_name -> reeve.cluster.v1.StoredSnapshot
+	22, // 34: reeve.cluster.v1.StoredSnapshot.task:type_name -> reeve.cluster.v1.SnapshotTask
+	43, // 35: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	7,  // 36: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	30, // 37: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	41, // 38: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	25, // 39: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	28, // 40: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
+	44, // 41: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
+	5,  // 42: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
+	29, // 43: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
+	6,  // 44: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
+	45, // 45: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	46, // 46: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	40, // 47: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	41, // 48: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	41, // 49: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	32, // 50: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	41, // 51: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	4,  // 52: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	31, // 53: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	47, // 54: reeve.cluster.v1.InstanceStatus.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	48, // 55: reeve.cluster.v1.InstanceStatus.stop_grace:type_name -> google.protobuf.Duration
+	41, // 56: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	41, // 57: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	48, // 58: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	8,  // 59: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	41, // 60: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	9,  // 61: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	27, // 62: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	35, // 63: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
+	64, // [64:64] is the sub-list for method output_type
+	64, // [64:64] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -3316,14 +3624,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
-	file_reeve_cluster_v1_records_proto_msgTypes[19].OneofWrappers = []any{}
+	file_reeve_cluster_v1_records_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   28,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,173 @@
+package scheduled_test
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/scheduled"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const interval = time.Hour
+
+var start = time.Unix(2_000_000_000, 0)
+
+// cluster is one of three nodes that could take snapshots, of which the first leads.
+func cluster() *store.State {
+	state := &store.State{
+		Nodes: make(map[string]*clusterv1.NodeRecord), Statuses: make(map[string]*clusterv1.NodeStatus), Beats: make(map[string]clientv3.LeaseID),
+		Snapshots: make(map[string]*clusterv1.NodeSnapshots), Store: &consensusv1.StoreState{LeaderNodeId: "one"},
+		Plugins: map[string]*clusterv1.PluginRecord{"curator": {Name: "curator", Manifest: &rolev1.Manifest{Roles: []*rolev1.RoleManifest{{Name: "curator", Provides: []string{"reeve.cluster.v1"}}}}}},
+		Policy:  &clusterv1.ClusterPolicy{Snapshots: &clusterv1.SnapshotSchedule{IntervalSeconds: int64(interval / time.Second), Keep: 2}},
+	}
+	for _, id := range []string{"one", "three", "two"} {
+		state.Nodes[id] = &clusterv1.NodeRecord{Id: id, State: clusterv1.NodeState_NODE_STATE_UP, Roles: []*clusterv1.RoleAssignment{{Role: "curator"}}}
+		state.Statuses[id] = &clusterv1.NodeStatus{NodeId: id, Instances: []*clusterv1.InstanceStatus{{Role: "curator", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
+		state.Beats[id] = 1
+		state.Store.Members = append(state.Store.Members, &consensusv1.StoreStateMember{NodeId: id, MemberId: "m" + id, Healthy: true})
+	}
+	return state
+}
+
+// ask has the next one asked for, if one is due, and returns the node.
+func ask(state *store.State, now time.Time) string {
+	next, _ := scheduled.Next(state, now)
+	if next == nil {
+		return ""
+	}
+	state.SnapshotTask = next
+	return next.GetNodeId()
+}
+
+// end ends the task that was asked for.
+func end(state *store.State, failure string) {
+	task := state.SnapshotTask
+	kept := &clusterv1.NodeSnapshots{NodeId: task.GetNodeId(), Ended: task, Failure: failure, Snapshots: state.Snapshots[task.GetNodeId()].GetSnapshots()}
+	if failure == "" {
+		kept.Snapshots = append([]*clusterv1.StoredSnapshot{{Task: task}}, kept.Snapshots...)
+	}
+	state.Snapshots[task.GetNodeId()] = kept
+}
+
+// TestOneAfterTheOther holds that followers take turns, one at a time, and that the leader does so only where it is alone.
+func TestOneAfterTheOther(t *testing.T) {
+	state, now := cluster(), start
+	expect := func(want string) {
+		t.Helper()
+		if got := ask(state, now); got != want {
+			t.Errorf("%s after the beginning it is %q, want %q", now.Sub(start), got, want)
+		}
+	}
+	expect("three")
+	now = now.Add(44 * time.Minute)
+	expect("")
+	end(state, "")
+	expect("")
+	now = start.Add(interval)
+	expect("two")
+	end(state, "")
+	now = now.Add(interval)
+	expect("three")
+	end(state, "the disk is full")
+	expect("")
+	now = now.Add(10 * time.Minute)
+	expect("two")
+	end(state, "")
+	now = now.Add(59 * time.Minute)
+	expect("")
+	// Without the others the leader does it.
+	now = now.Add(time.Minute)
+	delete(state.Beats, "two")
+	state.Store.Members[1].Learner = true
+	expect("one")
+	end(state, "")
+	now = now.Add(interval)
+	delete(state.Beats, "one")
+	expect("")
+	state.Policy.Snapshots = nil
+	state.Beats["one"] = 1
+	expect("")
+}
+
+// TestNodeThatDoesNotAnswer holds that another node is asked when one is gone, or takes too long, and not before.
+func TestNodeThatDoesNotAnswer(t *testing.T) {
+	state := cluster()
+	if got := ask(state, start); got != "three" {
+		t.Fatal(got)
+	}
+	delete(state.Beats, "three")
+	if got := ask(state, start.Add(time.Minute)); got != "" {
+		t.Errorf("after a minute it is %q", got)
+	}
+	if got := ask(state, start.Add(11*time.Minute)); got != "two" {
+		t.Errorf("of a node that is gone: %q", got)
+	}
+	if got := ask(state, start.Add(55*time.Minute)); got != "" {
+		t.Errorf("44 minutes after two was asked it is %q", got)
+	}
+	state.Beats["three"] = 1
+	if got := ask(state, start.Add(57*time.Minute)); got != "three" {
+		t.Errorf("46 minutes after two was asked it is %q", got)
+	}
+}
+
+// TestClocksThatJump holds that a clock which was wrong neither keeps snapshots from being taken nor has them taken all the time.
+func TestClocksThatJump(t *testing.T) {
+	state := cluster()
+	ask(state, start.Add(year))
+	end(state, "")
+	// The clock is set right: the last one seems to be of next year. One is due, and then they go on as ever.
+	if ask(state, start) == "" {
+		t.Fatal("none is due for a year")
+	}
+	end(state, "")
+	if got := ask(state, start.Add(interval-time.Second)); got != "" {
+		t.Errorf("another one before it is due, at %q", got)
+	}
+	// Stewards whose clocks differ by less than the interval neither double one nor leave it out.
+	if got := ask(state, start.Add(-10*time.Minute)); got != "" {
+		t.Errorf("a steward whose clock is ten minutes behind asks %q", got)
+	}
+	if ask(state, start.Add(interval)) == "" {
+		t.Error("none is due after the interval")
+	}
+	// A task of next year is not waited for.
+	state.SnapshotTask.Asked = timestamppb.New(start.Add(year))
+	if ask(state, start.Add(2*interval)) == "" {
+		t.Error("a task that was asked for by a wrong clock is waited for")
+	}
+}
+
+// TestProblem holds what people are told.
+func TestProblem(t *testing.T) {
+	state := cluster()
+	say := func(after time.Duration, want string) {
+		t.Helper()
+		if got := scheduled.Problem(state, start.Add(after)); got != want {
+			t.Errorf("after %s: %q, want %q", after, got, want)
+		}
+	}
+	say(0, "")
+	ask(state, start)
+	end(state, "its disk is full")
+	say(0, "there is no good snapshot of the consensus store yet: node three: its disk is full")
+	ask(state, start.Add(10*time.Minute))
+	end(state, "")
+	say(10*time.Minute, "")
+	say(10*time.Minute+2*interval, "")
+	say(11*time.Minute+2*interval, "the newest good snapshot of the consensus store is of 2033-05-18T03:43:20Z, longer ago than twice the interval of 1h0m0s")
+	// Of a node that was removed nobody has anything any more.
+	delete(state.Nodes, "two")
+	say(10*time.Minute, "there is no good snapshot of the consensus store yet: node three: its disk is full")
+	state.Policy = nil
+	say(year, "")
+}
+
+const year = 365 * 24 * time.Hour

@@ -1,0 +1,176 @@
+package scheduled
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/limits"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Store is what is read and written: a *store.Store.
+type Store interface {
+	PutSnapshots(ctx context.Context, kept *clusterv1.NodeSnapshots) error
+	ca.Keys
+}
+
+var _ Store = (*store.Store)(nil)
+
+// Counts is told what the metrics show.
+type Counts interface {
+	// Snapshots is told when the newest good snapshot of the cluster was asked for, and how many good ones this node has. Zero: there is none.
+	Snapshots(newest time.Time, kept int)
+	// SnapshotFailed is told of one that failed on this node.
+	SnapshotFailed()
+}
+
+// Config is what taking snapshots needs.
+type Config struct {
+	Store     Store
+	Snapshots *event.Value[*cache.Snapshot]
+	// Member takes snapshots of the member on this node.
+	Member    consensusv1.SnapshotServiceClient
+	Directory *Directory
+	NodeID    string
+	Log       hclog.Logger
+	Now       func() time.Time
+	Counts    Counts
+	// Tell is told what somebody has to look at; empty: nothing.
+	Tell func(problem string)
+}
+
+type runner struct {
+	config    Config
+	directory *Directory
+	// told is the record of this node as it was last written here; nil: it was not.
+	told *clusterv1.NodeSnapshots
+}
+
+// Run takes the snapshots that this node is asked for, until ctx is done.
+func Run(ctx context.Context, config Config) {
+	r := &runner{config: config, directory: config.Directory}
+	for watcher := config.Snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			return
+		}
+		for again := true; again && ctx.Err() == nil; {
+			again = false
+			if err := r.tend(ctx, snapshot.State); err != nil && ctx.Err() == nil {
+				config.Log.Warn("cannot see to the scheduled snapshots of this node; trying again", "error", err)
+			}
+			timer := time.NewTimer(lookEvery)
+			select {
+			case <-watcher.Changed():
+			case <-timer.C:
+				again = true
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// tend does what is to be done on this node.
+func (r *runner) tend(ctx context.Context, state *store.State) error {
+	schedule, task := state.Demands().GetSnapshots(), state.SnapshotTask
+	own := state.Snapshots[r.config.NodeID]
+	if r.told != nil && r.told.GetEnded().GetNumber() >= own.GetEnded().GetNumber() {
+		own = r.told // which the state may not have yet
+	}
+	now := &clusterv1.NodeSnapshots{NodeId: r.config.NodeID, Ended: own.GetEnded(), Failure: own.GetFailure()}
+	if err := r.directory.prepare(); err != nil {
+		return err
+	}
+	if schedule != nil && task.GetNodeId() == r.config.NodeID && task.GetNumber() > own.GetEnded().GetNumber() {
+		failure, err := r.end(ctx, state, task)
+		if err != nil {
+			return err
+		}
+		now.Ended, now.Failure = task, failure
+	}
+	kept, err := r.keep(schedule)
+	if err != nil {
+		return err
+	}
+	if now.Snapshots = kept; !proto.Equal(now, own) && (own != nil || now.Ended != nil || len(kept) > 0) {
+		if err := r.config.Store.PutSnapshots(ctx, now); err != nil {
+			return err
+		}
+		r.told = now
+	}
+	r.tell(state, now)
+	return nil
+}
+
+// keep removes those that are too many. Without a schedule all stay.
+func (r *runner) keep(schedule *clusterv1.SnapshotSchedule) ([]*clusterv1.StoredSnapshot, error) {
+	if schedule == nil {
+		return r.directory.List()
+	}
+	return r.directory.Keep(int(max(1, schedule.GetKeep())))
+}
+
+// end has a task ended, and returns why it failed; empty: the snapshot is good. The error is that this curator stops, or another node was asked.
+func (r *runner) end(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) (failure string, err error) {
+	// A curator that was killed after it had stored the snapshot goes on from there.
+	if file, _, err := r.directory.Open(nameOf(task)); err == nil {
+		return "", file.Close()
+	}
+	r.config.Log.Info("taking a scheduled snapshot", "number", task.GetNumber())
+	taking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	superseded := errors.New("another node was asked for it meanwhile")
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if _, err := r.config.Snapshots.Wait(taking, func(now *cache.Snapshot) bool { return now.SnapshotTask.GetNumber() > task.GetNumber() }); err == nil {
+			cancel(superseded)
+		}
+	}()
+	err = r.take(taking, state, task)
+	ended := context.Cause(taking)
+	cancel(nil)
+	<-watched
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err == nil:
+		r.config.Log.Info("a scheduled snapshot was taken, and is good", "number", task.GetNumber())
+		return "", nil
+	case errors.Is(ended, superseded):
+		return "", ended
+	}
+	r.config.Counts.SnapshotFailed()
+	r.config.Log.Error("a scheduled snapshot failed; another one is due soon", "number", task.GetNumber(), "error", err)
+	return limits.Cut(err.Error(), limits.Reason/2), nil
+}
+
+// tell tells people how the snapshots of the cluster are, and those of this node.
+func (r *runner) tell(state *store.State, own *clusterv1.NodeSnapshots) {
+	after := *state
+	after.Snapshots = map[string]*clusterv1.NodeSnapshots{}
+	for id, kept := range state.Snapshots {
+		after.Snapshots[id] = kept
+	}
+	after.Snapshots[r.config.NodeID] = own
+	var newest time.Time
+	if good := Good(&after); good != nil {
+		newest = good.GetTask().GetAsked().AsTime()
+	}
+	r.config.Counts.Snapshots(newest, len(own.GetSnapshots()))
+	told := Problem(&after, r.config.Now())
+	if told == "" && own.GetFailure() != "" && state.Demands().GetSnapshots() != nil && Good(&after).GetTask().GetNumber() < own.GetEnded().GetNumber() {
+		told = "the scheduled snapshot of the consensus store that this node was to take has failed: " + own.GetFailure()
+	}
+	r.config.Tell(told)
+}

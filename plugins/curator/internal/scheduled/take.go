@@ -1,0 +1,149 @@
+package scheduled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/proto/snapshot"
+)
+
+// take takes a snapshot. While there is no room for it, the oldest ones go, but for the last.
+func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, attemptWithin, fmt.Errorf("it was not complete within %s", attemptWithin))
+	defer cancel()
+	for {
+		err := r.attempt(ctx, state, task)
+		if !lacksRoom(err) {
+			if err != nil && context.Cause(ctx) != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		made, problem := r.directory.makeRoom()
+		if !made {
+			return errors.Join(err, problem)
+		}
+		r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest one is removed", "error", err)
+	}
+}
+
+func lacksRoom(err error) bool {
+	if errors.Is(err, errNoRoom) {
+		return true
+	}
+	var refused *memberError
+	return errors.As(err, &refused) && slices.ContainsFunc(refused.status.Details(), func(detail any) bool {
+		info, is := detail.(*errdetails.ErrorInfo)
+		return is && info.GetReason() == consensusv1.NoRoom
+	})
+}
+
+// attempt has the member take and rehearse a snapshot, reads the cluster's records in it, and stores it.
+func (r *runner) attempt(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) error {
+	ctx, cancel := context.WithCancel(ctx) // so that the member does not wait for who reads no more
+	defer cancel()
+	recipient := state.Demands().GetRecoveryRecipient()
+	if recipient == "" {
+		return errors.New("the cluster knows no recovery key: set it with `reeve policy set recovery-recipient=age1…`")
+	}
+	stream, err := r.config.Member.TakeSnapshot(ctx, &consensusv1.TakeSnapshotRequest{Recipient: recipient, Rehearse: true})
+	if err != nil {
+		return ofMember(err)
+	}
+	line, err := readRecords(stream)
+	if err != nil {
+		return err
+	}
+	manifest, err := snapshot.ParseManifest(line.manifest)
+	switch {
+	case err != nil:
+		return fmt.Errorf("what the member has taken cannot be used: %w", err)
+	case manifest.ClusterID != state.Cluster.GetClusterId() || manifest.Recipient != recipient:
+		return fmt.Errorf("the member has taken another snapshot than it was asked for, of cluster %q", manifest.ClusterID)
+	case manifest.Rehearsal == nil:
+		return errors.New("the member has not rehearsed it: the role that provides the store on this node is of a former version: upgrade it")
+	case manifest.Rehearsal.Records != line.copied.Records:
+		return fmt.Errorf("%d records of the cluster came out of it, of %d", line.copied.Records, manifest.Rehearsal.Records)
+	}
+	if err := line.copied.Check(); err != nil {
+		return fmt.Errorf("the records of the cluster in it cannot be read: %w", err)
+	}
+	authority, err := ca.Load(ctx, r.config.Store)
+	if err != nil {
+		return err
+	}
+	header, err := authority.SignSnapshot(line.manifest)
+	if err != nil {
+		return err
+	}
+	return r.directory.Write(task, header, &payload{stream: stream})
+}
+
+// beginning is what comes before the payload.
+type beginning struct {
+	manifest []byte
+	copied   *store.Copied
+}
+
+func readRecords(stream grpc.ServerStreamingClient[consensusv1.TakeSnapshotResponse]) (*beginning, error) {
+	read := &beginning{copied: store.NewCopied()}
+	for {
+		part, err := stream.Recv()
+		if err != nil {
+			return nil, ofMember(err)
+		}
+		record := part.GetRecord()
+		if record == nil {
+			read.manifest = part.GetManifest()
+			return read, nil
+		}
+		read.copied.Add(record.GetKey(), record.GetValue())
+	}
+}
+
+// memberError is what the store's member says.
+type memberError struct{ status *status.Status }
+
+func (e *memberError) Error() string { return e.status.Message() }
+
+func ofMember(err error) error {
+	if code := status.Code(err); code == codes.Unimplemented || code == codes.PermissionDenied {
+		return errors.New("the role that provides the store on this node is of a version that takes no snapshots: upgrade it")
+	}
+	return &memberError{status.Convert(err)}
+}
+
+// payload is what comes after the manifest.
+type payload struct {
+	stream grpc.ServerStreamingClient[consensusv1.TakeSnapshotResponse]
+	left   []byte
+}
+
+// Read implements io.Reader.
+func (p *payload) Read(into []byte) (int, error) {
+	for len(p.left) == 0 {
+		part, err := p.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return 0, io.EOF
+		}
+		if err != nil {
+			return 0, ofMember(err)
+		}
+		p.left = part.GetData()
+	}
+	n := copy(into, p.left)
+	p.left = p.left[n:]
+	return n, nil
+}

@@ -1,0 +1,337 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/server"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/proto/snapshot"
+)
+
+// schedule is a cluster whose node takes snapshots by schedule, with a clock of the test.
+type schedule struct {
+	*cluster
+	t         *testing.T
+	clock     atomic.Int64
+	member    *others
+	taker     *curator
+	owner     clusterv1.ManagementServiceClient // at the taker
+	directory string
+	recipient string
+}
+
+func newSchedule(t *testing.T) *schedule {
+	s := &schedule{t: t, member: new(others), directory: t.TempDir()}
+	s.clock.Store(time.Now().UnixNano())
+	now := func(config *server.Config) { config.Now = func() time.Time { return time.Unix(0, s.clock.Load()) } }
+	s.cluster = newClusterOn(t, etcd, func(config *server.Config) {
+		generous(config)
+		now(config)
+	})
+	s.member.present = s.good().client(t)
+	s.start(now)
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.recipient = identity.Recipient().String()
+	s.runs(s.id)
+	s.tell(s.id)
+	return s
+}
+
+// start starts the curator of the node that takes snapshots.
+func (s *schedule) start(change func(*server.Config)) {
+	s.taker = start(s.t, etcd, s.prefix, func(config *server.Config) {
+		generous(config)
+		change(config)
+		config.NodeID, config.Snapshots, config.DataDirectory = s.id, s.member, s.directory
+	}).ready()
+	s.logIn()
+}
+
+// logIn proves the owner's key at the taker, by a certificate of the clock.
+func (s *schedule) logIn() {
+	s.t.Helper()
+	certificate, err := identity.SelfSigned(s.cluster.owner, time.Unix(0, s.clock.Load()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.owner = clusterv1.NewManagementServiceClient(s.dial(s.taker, &certificate))
+}
+
+// good is a member whose snapshots have the cluster's records.
+func (s *schedule) good() *member {
+	client := s.client()
+	return &member{records: func() map[string]string {
+		records := make(map[string]string)
+		got, err := client.Get(context.Background(), "", clientv3.WithPrefix())
+		if err == nil {
+			for _, pair := range got.Kvs {
+				records[string(pair.Key)] = string(pair.Value)
+			}
+		}
+		return records
+	}}
+}
+
+func (s *schedule) set(interval time.Duration, keep uint32, recipient string) error {
+	_, err := s.owner.SetPolicy(s.t.Context(), &clusterv1.SetPolicyRequest{Policy: &clusterv1.ClusterPolicy{
+		Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT, RecoveryRecipient: recipient,
+		Snapshots: &clusterv1.SnapshotSchedule{IntervalSeconds: int64(interval / time.Second), Keep: keep},
+	}})
+	return err
+}
+
+// pass has time pass, of which curators learn with the next change.
+func (s *schedule) pass(span time.Duration) {
+	s.t.Helper()
+	s.clock.Add(int64(span))
+	s.logIn() // what proved it before ends
+	s.runs(s.id)
+}
+
+// await waits until the list is as it should be.
+func (s *schedule) await(what string, accept func(*clusterv1.ListSnapshotsResponse) bool) *clusterv1.ListSnapshotsResponse {
+	s.t.Helper()
+	var listed, last *clusterv1.ListSnapshotsResponse
+	var err error
+	for ctx := inTime(s.t); ctx.Err() == nil; {
+		if listed, err = s.owner.ListSnapshots(ctx, &clusterv1.ListSnapshotsRequest{}); err == nil && accept(listed) {
+			return listed
+		}
+		if err == nil {
+			last = listed
+		}
+	}
+	s.t.Fatalf("%s: %v, %v", what, last, err)
+	return nil
+}
+
+func first(listed *clusterv1.ListSnapshotsResponse) *clusterv1.NodeSnapshots {
+	if len(listed.GetNodes()) == 0 {
+		return nil
+	}
+	return listed.GetNodes()[0]
+}
+
+// ended waits for the end of a task.
+func (s *schedule) ended(number uint64) *clusterv1.NodeSnapshots {
+	s.t.Helper()
+	return first(s.await("the end of a task", func(listed *clusterv1.ListSnapshotsResponse) bool {
+		return first(listed).GetEnded().GetNumber() == number
+	}))
+}
+
+// TestScheduledSnapshots holds that the first snapshot is taken at once and the next ones when they are due, that they are signed and complete, and that only so many are kept.
+func TestScheduledSnapshots(t *testing.T) {
+	s := newSchedule(t)
+	wantCode(t, s.set(time.Hour, 2, ""), codes.FailedPrecondition, "reeve policy set recovery-recipient=")
+	for _, wrong := range []error{s.set(time.Minute, 2, s.recipient), s.set(time.Hour+time.Second, 2, s.recipient), s.set(time.Hour, 0, s.recipient), s.set(time.Hour, 101, s.recipient), s.set(-time.Hour, 2, s.recipient)} {
+		wantCode(t, wrong, codes.InvalidArgument)
+	}
+	if err := s.set(time.Hour, 2, s.recipient); err != nil {
+		t.Fatal(err)
+	}
+	kept := s.ended(1)
+	if kept.GetNodeId() != s.id || kept.GetFailure() != "" || len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetKeys() != 5000 {
+		t.Fatalf("%v", kept)
+	}
+	name := kept.GetSnapshots()[0].GetName()
+	get := func(by clusterv1.ManagementServiceClient, name string) ([]byte, error) {
+		return received(by.GetSnapshot(t.Context(), &clusterv1.GetSnapshotRequest{Name: name}))
+	}
+	file, err := get(s.owner, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := snapshot.ReadHeader(bufio.NewReader(bytes.NewReader(file)))
+	if err != nil || int64(len(file)) != header.Size() || header.Manifest.Recipient != s.recipient || header.Manifest.Rehearsal == nil || !bytes.HasSuffix(file, snapshotPayload) {
+		t.Errorf("%d bytes, %v, %+v", len(file), err, header)
+	}
+	if info, err := os.Stat(filepath.Join(s.directory, "snapshots", name+".snapshot")); err != nil || info.Mode() != 0o600 || info.Size() != int64(len(file)) {
+		t.Errorf("%v, %v", info, err)
+	}
+	_, err = get(s.asOwner(), name)
+	wantCode(t, err, codes.FailedPrecondition, "is on node "+s.id)
+	for _, none := range []string{"", "other", "../snapshots/" + name, name + ".snapshot"} {
+		_, err = get(s.owner, none)
+		wantCode(t, err, codes.NotFound, "reeve store snapshot list")
+	}
+	s.pass(59 * time.Minute)
+	if s.pass(time.Minute); len(s.ended(2).GetSnapshots()) != 2 {
+		t.Error("the first one is gone")
+	}
+	s.pass(time.Hour)
+	if kept := s.ended(3).GetSnapshots(); len(kept) != 2 || kept[0].GetTask().GetNumber() != 3 || kept[1].GetTask().GetNumber() != 2 {
+		t.Errorf("kept: %v", kept)
+	}
+}
+
+// TestBadScheduledSnapshots holds that what is not rehearsed, not complete or without records is never called good, and that people are told.
+func TestBadScheduledSnapshots(t *testing.T) {
+	s := newSchedule(t)
+	if err := s.set(time.Hour, 2, s.recipient); err != nil {
+		t.Fatal(err)
+	}
+	good := s.ended(1).GetSnapshots()[0].GetName()
+	s.taker.ready()
+	number := uint64(1)
+	fail := func(with *member, reason string) {
+		t.Helper()
+		s.member.present = with.client(t)
+		number++
+		s.pass(time.Hour)
+		if kept := s.ended(number); !contains(kept.GetFailure(), reason) || len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetName() != good {
+			t.Errorf("%s: %v", reason, kept)
+		}
+		s.taker.degraded("has failed", reason)
+	}
+	fail(new(member), "has not rehearsed it")
+	without := s.good()
+	all := without.records
+	without.records = func() map[string]string {
+		records := all()
+		delete(records, "cluster")
+		return records
+	}
+	s.member.present = nil
+	number++
+	s.member.present = without.client(t)
+	s.pass(time.Hour)
+	if kept := s.ended(number); !contains(kept.GetFailure(), "no record cluster") {
+		t.Errorf("%v", kept)
+	}
+	// By now the good one is older than twice the interval.
+	s.pass(2 * time.Minute)
+	s.taker.degraded("longer ago than twice the interval of 1h0m0s", "no record cluster")
+	if listed := s.await("the problem", func(listed *clusterv1.ListSnapshotsResponse) bool { return listed.GetProblem() != "" }); !strings.Contains(listed.GetProblem(), "node "+s.id) {
+		t.Errorf("%v", listed)
+	}
+	cut := s.good()
+	cut.breaks = status.Error(codes.Internal, "cut off")
+	s.member.present = cut.client(t)
+	number++
+	s.pass(time.Hour)
+	if kept := s.ended(number); !contains(kept.GetFailure(), "cut off") || len(kept.GetSnapshots()) != 1 {
+		t.Errorf("%v", kept)
+	}
+	if entries, err := os.ReadDir(filepath.Join(s.directory, "snapshots")); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	// Ten minutes after a failure the next one is due.
+	s.member.present = s.good().client(t)
+	number++
+	s.pass(10 * time.Minute)
+	if kept := s.ended(number); kept.GetFailure() != "" || len(kept.GetSnapshots()) != 2 {
+		t.Errorf("%v", kept)
+	}
+	s.taker.ready()
+}
+
+// full is a member that has no room as long as there is more than one snapshot beside it.
+type full struct {
+	*member
+	directory string
+}
+
+func (f *full) room() error {
+	entries, _ := os.ReadDir(filepath.Join(f.directory, "snapshots"))
+	if len(entries) < 2 {
+		return nil
+	}
+	refused, err := status.New(codes.FailedPrecondition, "full").WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom})
+	if err != nil {
+		return err
+	}
+	return refused.Err()
+}
+
+// TestFullDisk holds that the oldest snapshots go where there is no room for the next, and never the last one.
+func TestFullDisk(t *testing.T) {
+	s := newSchedule(t)
+	if err := s.set(time.Hour, 5, s.recipient); err != nil {
+		t.Fatal(err)
+	}
+	for number := range uint64(3) {
+		if kept := s.ended(number + 1); len(kept.GetSnapshots()) != int(number+1) {
+			t.Fatalf("%v", kept)
+		}
+		s.pass(time.Hour)
+	}
+	s.ended(4)
+	with := s.good()
+	here := &full{member: with, directory: s.directory}
+	with.may = here.room
+	s.member.present = with.client(t)
+	s.pass(time.Hour)
+	if kept := s.ended(5).GetSnapshots(); len(kept) != 2 || kept[0].GetTask().GetNumber() != 5 || kept[1].GetTask().GetNumber() != 4 {
+		t.Errorf("kept: %v", kept)
+	}
+	with.may = func() error {
+		refused, err := status.New(codes.FailedPrecondition, "full").WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom})
+		if err != nil {
+			return err
+		}
+		return refused.Err()
+	}
+	s.pass(time.Hour)
+	if kept := s.ended(6); len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetTask().GetNumber() != 5 || kept.GetFailure() != "full" {
+		t.Errorf("kept: %v", kept)
+	}
+}
+
+// TestStewardChangesWhileASnapshotIsTaken holds that a curator that ends while it takes one takes that again, and that whoever is elected meanwhile asks for no other.
+func TestStewardChangesWhileASnapshotIsTaken(t *testing.T) {
+	s := newSchedule(t)
+	begun := make(chan struct{}, 2)
+	hangs := s.good()
+	hangs.may = func() error {
+		begun <- struct{}{}
+		return nil
+	}
+	held := make(chan struct{})
+	hangs.hold = held
+	s.member.present = hangs.client(t)
+	if err := s.set(time.Hour, 2, s.recipient); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	// The steward is the first curator, or the taker: both change.
+	if err := s.taker.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.start(func(config *server.Config) { config.Now = func() time.Time { return time.Unix(0, s.clock.Load()) } })
+	<-begun
+	if err := s.curator.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s.pass(30 * time.Minute)
+	close(held)
+	if kept := s.ended(1); kept.GetFailure() != "" || len(kept.GetSnapshots()) != 1 {
+		t.Errorf("%v", kept)
+	}
+	if listed := s.await("the list", func(*clusterv1.ListSnapshotsResponse) bool { return true }); listed.GetTask().GetNumber() != 1 {
+		t.Errorf("%v", listed)
+	}
+	s.pass(31 * time.Minute)
+	if kept := s.ended(2); len(kept.GetSnapshots()) != 2 {
+		t.Errorf("%v", kept)
+	}
+}
