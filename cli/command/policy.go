@@ -4,7 +4,9 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -64,7 +66,7 @@ var conformancePolicies = map[string]clusterv1.ConformancePolicy{
 // sourceName is what a source of the cluster's half of a volume's key may be called.
 var sourceName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-const demands = "Give isolation=required, isolation=best-effort, conformance=required, conformance=optional, recovery-recipient=age1…, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
+const demands = "Give isolation=required, isolation=best-effort, conformance=required, conformance=optional, recovery-recipient=age1…, snapshots=interval=6h,keep=7, snapshots=off, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
 
 // parseDemand reads what is demanded, and returns what makes it part of a policy.
 func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
@@ -83,6 +85,12 @@ func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
 			return nil, err
 		}
 		return func(policy *clusterv1.ClusterPolicy) { policy.RecoveryRecipient = value }, nil
+	case "snapshots":
+		schedule, err := parseSchedule(value)
+		if err != nil {
+			return nil, err
+		}
+		return func(policy *clusterv1.ClusterPolicy) { policy.Snapshots = schedule }, nil
 	case "cuk-sources":
 		if value == "all" {
 			return func(policy *clusterv1.ClusterPolicy) { policy.CukSources = nil }, nil
@@ -100,6 +108,40 @@ func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
 		return func(policy *clusterv1.ClusterPolicy) { policy.CukSources = sources }, nil
 	}
 	return nil, fault.New(fault.Usage, text+" is nothing that can be demanded", demands)
+}
+
+const scheduleNext = "Give snapshots=interval=6h,keep=7, or snapshots=off."
+
+// parseSchedule reads when snapshots are to be taken; nil: never. The cluster knows the bounds.
+func parseSchedule(text string) (*clusterv1.SnapshotSchedule, error) {
+	if text == "off" {
+		return nil, nil
+	}
+	wrong := func(what string) error { return fault.New(fault.Usage, "snapshots="+text+" "+what, scheduleNext) }
+	schedule := new(clusterv1.SnapshotSchedule)
+	for _, part := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		switch name {
+		case "interval":
+			interval, err := time.ParseDuration(value)
+			if err != nil || interval <= 0 || interval%time.Second != 0 {
+				return nil, wrong("has no interval such as 6h or 30m")
+			}
+			schedule.IntervalSeconds = int64(interval / time.Second)
+		case "keep":
+			keep, err := strconv.ParseUint(value, 10, 32)
+			if err != nil || keep == 0 {
+				return nil, wrong("does not say how many are kept, such as keep=7")
+			}
+			schedule.Keep = uint32(keep)
+		default:
+			return nil, wrong("is not a schedule: it has " + strconv.Quote(part))
+		}
+	}
+	if schedule.GetIntervalSeconds() == 0 || schedule.GetKeep() == 0 {
+		return nil, wrong("needs an interval and how many are kept")
+	}
+	return schedule, nil
 }
 
 func (c *commands) policySet() *cobra.Command {
@@ -120,12 +162,17 @@ key), cluster (a curator, after the node has proved its join key), tpm (the node
 its volume by itself after a restart.
 
 recovery-recipient is the public half of the owner's recovery key, to which snapshots of the store are sealed (` + "`reeve store snapshot`" + `). Those that were taken
-before stay sealed to the former one.`,
+before stay sealed to the former one.
+
+snapshots has the cluster take snapshots of the store by itself: one is due an interval (10m to 744h, whole minutes) after the last good one, a node that does not lead the store takes
+it, restores it into an etcd that is thrown away, and keeps the newest ones on its own disk (` + "`reeve store snapshot list`" + `). It needs a recovery-recipient. With snapshots=off, the
+default, none are taken; those that there are stay.`,
 		Example: `  reeve policy set isolation=required
   reeve policy set isolation=best-effort --dry-run
   reeve policy set conformance=required
   reeve policy set cuk-sources=recovery
-  reeve policy set recovery-recipient=age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`,
+  reeve policy set recovery-recipient=age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p
+  reeve policy set snapshots=interval=6h,keep=7`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			demand, err := parseDemand(given[0])
 			if err != nil {
@@ -138,7 +185,7 @@ before stay sealed to the former one.`,
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required", "conformance=optional", "conformance=required", "cuk-sources=all", "cuk-sources=cluster,recovery", "cuk-sources=cluster,recovery,tpm", "cuk-sources=recovery",
-		"cuk-sources=recovery,tpm"))
+		"cuk-sources=recovery,tpm", "snapshots=interval=6h,keep=7", "snapshots=off"))
 	return cmd
 }
 

@@ -40,7 +40,7 @@ ends early, nothing stays of it, and it can be run again.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&unencrypted, "unencrypted", false, "do not seal it to the owner's recovery key")
-	cmd.AddCommand(c.storeSnapshotInspect())
+	cmd.AddCommand(c.storeSnapshotInspect(), c.storeSnapshotList(), c.storeSnapshotGet())
 	return cmd
 }
 

@@ -91,7 +91,7 @@ func TestNoCluster(t *testing.T) {
 	lines := []string{
 		"status", "node list", "node role list n", "node role add n r", "node role remove n r", "node role restart n r", "node metrics", "plugin list", "plugin show p", "plugin approve p", "plugin diff p", "plugin remove p", "plugin grant p r:g", "plugin withdraw p r:g", "policy show",
 		"policy set isolation=required", "node role show n r", "node role list n",
-		"store status", "store recover", "store snapshot f", "store snapshot f --unencrypted", "policy set recovery-recipient=age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "logs n r", "logs n r -f", "events", "events -w", "describe node n", "describe role n r", "wait n --for healthy",
+		"store status", "store recover", "store snapshot f", "store snapshot f --unencrypted", "store snapshot list", "store snapshot get n f", "policy set snapshots=interval=6h,keep=7", "policy set recovery-recipient=age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p", "logs n r", "logs n r -f", "events", "events -w", "describe node n", "describe role n r", "wait n --for healthy",
 		"operator list", "audit", "whoami", "status --watch", "policy set cuk-sources=recovery", "node unlock", "node seal", "node keys rotate", "node reseal",
 		"ticket create", "ticket list", "ticket revoke 0123", "node approve n", "node accept n", "node label n a=b", "node drain n", "node decommission n", "node delete n",
 		"cert list", "cert rotate prepare", "kubernetes kubeconfig", "kubernetes credential", "kubernetes pki show", "kubernetes pki rotate prepare",

@@ -67,6 +67,11 @@ func (p Policy) table(w io.Writer, _ time.Time) {
 		recipient = p.GetRecoveryRecipient() + ": snapshots of the store are sealed to this recovery key."
 	}
 	row(w, "Recovery recipient", recipient)
+	snapshots := "off: snapshots of the store are taken when somebody asks for one."
+	if schedule := p.GetSnapshots(); schedule != nil {
+		snapshots = fmt.Sprintf("one is due every %s; each node keeps %d (`reeve store snapshot list`).", time.Duration(schedule.GetIntervalSeconds())*time.Second, schedule.GetKeep())
+	}
+	row(w, "Snapshots", snapshots)
 	for _, node := range p.Nodes {
 		_, _ = fmt.Fprintf(w, "Node %s cannot enforce %s.\n", Clean(node.NodeID), Clean(strings.Join(node.Missing, ", ")))
 	}

@@ -57,6 +57,9 @@ func samples() map[string]output.Document {
 		},
 		"snapshot":              sampleSnapshot("age1x", "", ""),
 		"snapshot-inspected":    sampleSnapshot("age1x", "context prod", "file"),
+		"snapshots":             output.NewSnapshots(sampleSnapshots()),
+		"snapshots-none":        output.NewSnapshots(&clusterv1.ListSnapshotsResponse{}),
+		"snapshot-rehearsed":    sampleRehearsed(),
 		"snapshot-opened":       sampleSnapshot("", "", "database"),
 		"node-unlocked":         output.NodeUnlocked{NodeID: sampleNode, Recipient: "age1x", Notes: []string{"The TPM does not give the secrets back: run `reeve node reseal`."}},
 		"node-unlocked-dry":     output.NodeUnlocked{NodeID: sampleNode, DryRun: true, Recipient: "age1x", Notes: []string{}},
@@ -387,6 +390,29 @@ func sampleEvents() []*nodev1.Event {
 		{
 			Sequence: 2, Time: stamp(30 * time.Second), Severity: nodev1.Severity_SEVERITY_ERROR, Type: "RoleFailed", Role: "hostsfile", InstanceId: sampleNode + "/hostsfile/12",
 			Message: "role hostsfile is Failed", Details: map[string]string{"exit_code": "3"},
+		},
+	}
+}
+
+func sampleRehearsed() output.Snapshot {
+	sample := sampleSnapshot("age1x", "", "")
+	sample.Rehearsal = &snapshot.Rehearsal{Keys: 120, Users: map[string]int64{"curator": 100, "ant": 3}, Records: 100}
+	return sample
+}
+
+func sampleSnapshots() *clusterv1.ListSnapshotsResponse {
+	task := func(number uint64, node string, ago time.Duration) *clusterv1.SnapshotTask {
+		return &clusterv1.SnapshotTask{Number: number, NodeId: node, Asked: stamp(ago)}
+	}
+	return &clusterv1.ListSnapshotsResponse{
+		Schedule: &clusterv1.SnapshotSchedule{IntervalSeconds: 21600, Keep: 7}, Task: task(3, otherNode, time.Hour), Problem: "the newest good snapshot is old",
+		Nodes: []*clusterv1.NodeSnapshots{
+			{NodeId: sampleNode, Ended: task(2, sampleNode, 7*time.Hour), Snapshots: []*clusterv1.StoredSnapshot{
+				{Name: "20260101T200605Z-2", Task: task(2, sampleNode, 7*time.Hour), Revision: 4712, Bytes: 2 << 20, Keys: 120},
+			}},
+			{NodeId: otherNode, Ended: task(3, otherNode, time.Hour), Failure: "its disk is full", Snapshots: []*clusterv1.StoredSnapshot{
+				{Name: "20260101T140605Z-1", Task: task(1, otherNode, 13*time.Hour), Revision: 4711, Bytes: 1 << 20, Keys: 119},
+			}},
 		},
 	}
 }

@@ -44,6 +44,9 @@ func (s Snapshot) table(w io.Writer, now time.Time) {
 	row(w, "Database", fmt.Sprintf("%s, sha256:%s", formatSize(s.DatabaseSize), s.DatabaseSHA256))
 	row(w, "Format", fmt.Sprintf("%d, of Reeve %s, etcd's storage %s", s.Format, s.ReeveVersion, cmp.Or(s.StorageVersion, "unknown")))
 	row(w, "Sealed to", cmp.Or(s.Recipient, "nobody: it is NOT ENCRYPTED, and has every secret of the cluster"))
+	if s.Rehearsal != nil {
+		row(w, "Rehearsed", fmt.Sprintf("%d keys of %d users came out of it when it was restored, as they were in the store", s.Rehearsal.Keys, len(s.Rehearsal.Users)))
+	}
 	known := "which is not known here: compare it with the cluster's (`reeve ca`), or give --ca"
 	if s.KnownAs != "" {
 		known = "known by " + s.KnownAs

@@ -18,7 +18,6 @@ import (
 
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/proto/identity"
-	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // TestRenewalWhileOpening holds that a stream which is still being opened when the certificate has to be renewed ends with ErrRenewal, and not as if the caller had cancelled it.
@@ -44,7 +43,7 @@ func TestRenewalWhileOpening(t *testing.T) {
 
 // TestSnapshotsOutliveTheRenewal holds that a snapshot, which nobody begins anew, is not ended when the certificate has to be renewed.
 func TestSnapshotsOutliveTheRenewal(t *testing.T) {
-	for _, method := range []string{clusterv1.ManagementService_StreamSnapshot_FullMethodName, clusterv1.ManagementService_StreamUnencryptedSnapshot_FullMethodName} {
+	for _, method := range ofSnapshots {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &Target{now: time.Now}
 			cluster.session.present = newSession(t, time.Hour)

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -219,12 +220,17 @@ func (t *Target) patience() time.Duration {
 	return max(rest/2, time.Second)
 }
 
+// ofSnapshots are the streams that are files of snapshots.
+var ofSnapshots = []string{
+	clusterv1.ManagementService_StreamSnapshot_FullMethodName, clusterv1.ManagementService_StreamUnencryptedSnapshot_FullMethodName, clusterv1.ManagementService_GetSnapshot_FullMethodName,
+}
+
 // untilRenewal is an interceptor that ends a stream of answers when the certificate of the session has to be renewed. A snapshot goes on until the certificate ends.
 func (t *Target) untilRenewal(ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
 	options ...grpc.CallOption) (grpc.ClientStream, error) {
 	patience := t.patience()
 	// Streams that the caller sends are short, and not every caller could begin one anew. Nobody begins a snapshot anew.
-	if patience == 0 || description.ClientStreams || method == clusterv1.ManagementService_StreamSnapshot_FullMethodName || method == clusterv1.ManagementService_StreamUnencryptedSnapshot_FullMethodName {
+	if patience == 0 || description.ClientStreams || slices.Contains(ofSnapshots, method) {
 		return open(ctx, description, conn, method, options...)
 	}
 	// No deadline: that the server would be told of, which could end the stream before it is known here why.

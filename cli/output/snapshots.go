@@ -1,0 +1,87 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Snapshots is the document of `reeve store snapshot list`.
+type Snapshots struct {
+	// IntervalSeconds and Keep are the schedule; 0: there is none.
+	IntervalSeconds int64  `json:"interval_seconds"`
+	Keep            uint32 `json:"keep"`
+	// Problem is why somebody has to look at them; empty: nobody has.
+	Problem string `json:"problem"`
+	// Snapshots are the good ones, the newest first.
+	Snapshots []StoredSnapshot `json:"snapshots"`
+	// Failures are of the nodes whose last one failed.
+	Failures []SnapshotFailure `json:"failures"`
+}
+
+// StoredSnapshot is a good scheduled snapshot.
+type StoredSnapshot struct {
+	Name   string    `json:"name"`
+	NodeID string    `json:"node_id"`
+	Time   time.Time `json:"time"`
+	// Revision is the store's, Size that of the file in bytes, and RehearsedKeys how many keys came out of it when it was restored.
+	Revision      int64 `json:"revision"`
+	Size          int64 `json:"size"`
+	RehearsedKeys int64 `json:"rehearsed_keys"`
+	// Place is where it is: "node", on the disk of its node.
+	Place string `json:"place"`
+}
+
+// SnapshotFailure is why the last scheduled snapshot of a node failed.
+type SnapshotFailure struct {
+	NodeID string    `json:"node_id"`
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason"`
+}
+
+// NewSnapshots makes the document of what the cluster has listed.
+func NewSnapshots(listed *clusterv1.ListSnapshotsResponse) Snapshots {
+	document := Snapshots{
+		IntervalSeconds: listed.GetSchedule().GetIntervalSeconds(), Keep: listed.GetSchedule().GetKeep(), Problem: listed.GetProblem(),
+		Snapshots: []StoredSnapshot{}, Failures: []SnapshotFailure{},
+	}
+	numbers := make(map[string]uint64)
+	for _, kept := range listed.GetNodes() {
+		for _, one := range kept.GetSnapshots() {
+			numbers[one.GetName()] = one.GetTask().GetNumber()
+			document.Snapshots = append(document.Snapshots, StoredSnapshot{
+				Name: one.GetName(), NodeID: kept.GetNodeId(), Time: one.GetTask().GetAsked().AsTime(), Revision: one.GetRevision(), Size: one.GetBytes(),
+				RehearsedKeys: one.GetKeys(), Place: "node",
+			})
+		}
+		if kept.GetFailure() != "" {
+			document.Failures = append(document.Failures, SnapshotFailure{NodeID: kept.GetNodeId(), Time: kept.GetEnded().GetAsked().AsTime(), Reason: kept.GetFailure()})
+		}
+	}
+	// By their numbers: clocks may have been wrong.
+	slices.SortStableFunc(document.Snapshots, func(a, b StoredSnapshot) int { return int(int64(numbers[b.Name]) - int64(numbers[a.Name])) })
+	return document
+}
+
+func (s Snapshots) table(w io.Writer, now time.Time) {
+	if s.IntervalSeconds == 0 {
+		_, _ = fmt.Fprintln(w, "No snapshots are taken by schedule (`reeve policy set snapshots=interval=6h,keep=7`).")
+	} else {
+		_, _ = fmt.Fprintf(w, "One is due every %s; each node keeps %d.\n", time.Duration(s.IntervalSeconds)*time.Second, s.Keep)
+	}
+	if s.Problem != "" {
+		_, _ = fmt.Fprintf(w, "Problem: %s.\n", Clean(s.Problem))
+	}
+	if len(s.Snapshots) > 0 {
+		row(w, "NAME", "NODE", "AGE", "REVISION", "SIZE", "REHEARSED", "PLACE")
+		for _, one := range s.Snapshots {
+			row(w, one.Name, one.NodeID, ago(&one.Time, now), number(one.Revision), formatSize(one.Size), fmt.Sprintf("%d keys", one.RehearsedKeys), one.Place)
+		}
+	}
+	for _, failure := range s.Failures {
+		_, _ = fmt.Fprintf(w, "The last one of node %s failed %s: %s.\n", Clean(failure.NodeID), ago(&failure.Time, now), Clean(failure.Reason))
+	}
+}
