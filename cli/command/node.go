@@ -16,7 +16,7 @@ import (
 
 func (c *commands) node() *cobra.Command {
 	return group("node", "Nodes and their roles", c.nodeList(), c.nodeApprove(), c.nodeAccept(), c.nodeLabel(), c.nodeDrain(), c.nodeDecommission(), c.nodeDelete(),
-		c.nodeMetrics(), c.nodeUnlock(), c.nodeSeal(), c.nodeKeys(), c.nodeReseal(),
+		c.nodeMetrics(), c.nodeUnlock(), c.nodeSeal(), c.nodeKeys(), c.nodeReseal(), c.nodePeers(),
 		c.role())
 }
 

@@ -375,6 +375,10 @@ func (n *nodeAPI) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPl
 	return stream.SendAndClose(&nodev1.ImportPluginResponse{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(data)), Platform: "linux/amd64", Manifest: manifest})
 }
 
+func (n *nodeAPI) SetPeers(_ context.Context, request *nodev1.SetPeersRequest) (*nodev1.SetPeersResponse, error) {
+	return &nodev1.SetPeersResponse{Peers: append([]string{"named.example.com"}, request.GetPeers()...)}, nil
+}
+
 func (n *nodeAPI) ReplaceOwner(_ context.Context, request *nodev1.ReplaceOwnerRequest) (*nodev1.ReplaceOwnerResponse, error) {
 	if request.GetDryRun() {
 		return &nodev1.ReplaceOwnerResponse{}, nil

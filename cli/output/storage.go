@@ -206,6 +206,21 @@ func (r Resealed) table(w io.Writer, _ time.Time) {
 	line(w, "The secrets of ", Called(r.NodeID), " ", verb, " ", to, end)
 }
 
+// Peers is the document of `reeve node peers`.
+type Peers struct {
+	NodeID string `json:"node_id"`
+	// Peers are the machines on which the node looks for others, those of its parameters first.
+	Peers []string `json:"peers"`
+}
+
+func (p Peers) table(w io.Writer, _ time.Time) {
+	if len(p.Peers) == 0 {
+		line(w, Called(p.NodeID), " looks for other nodes only where it knows them to be.")
+		return
+	}
+	line(w, Called(p.NodeID), " looks for other nodes on ", strings.Join(p.Peers, ", "), " as well. `reeve status` shows whether it finds them.")
+}
+
 // RecoveryKey is the document of `reeve recovery-key new`.
 type RecoveryKey struct {
 	// File is where the private half is; empty: it is Text.

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // many is a node without a curator of its own and the curators of other nodes, at the addresses in the order in which this node goes to them.
@@ -337,5 +339,23 @@ func TestBeforeTheDirectoryThereAreTheCuratorsFromEarlier(t *testing.T) {
 		if contact, _ := m.client.Contact().Get(); contact == (membership.Contact{}) {
 			t.Error("contact without a reason")
 		}
+	})
+}
+
+// A node that knows no curator at its present address finds one on the machines that its operator names, at the port at which curators were.
+func TestCuratorsOnPeers(t *testing.T) {
+	withCurators(t, 1, func(t *testing.T, m *many) {
+		host, port, err := net.SplitHostPort(m.addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers := event.New([]string{"nobody"})
+		m.again(func(c *cluster.Config) {
+			c.Known, c.Peers = func() []string { return []string{net.JoinHostPort("former", port)} }, peers
+		})
+		defer m.run()()
+		m.contact(false)
+		peers.Set([]string{"nobody", host})
+		m.at(m.addresses[0], "1")
 	})
 }

@@ -46,6 +46,9 @@ type Config struct {
 	// Known returns the addresses of curators (host:port) that the node knows otherwise, such as those that it was given when it was taken in. They are
 	// asked when nobody else answers.
 	Known func() []string
+	// Peers are the machines, by address or DNS name, on which other nodes may be as the operator says: a curator is asked there, at each port at which one of the known ones was, when
+	// nobody else answers. Nil: none.
+	Peers *event.Value[[]string]
 	// Dial connects to the host:port of a curator; nil: plain TCP, without a proxy whatever the environment says, since the way to a
 	// curator is the cluster's to decide.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -119,6 +122,9 @@ func New(config Config) *Client {
 			var dialer net.Dialer
 			return dialer.DialContext(ctx, "tcp", address)
 		}
+	}
+	if config.Peers == nil {
+		config.Peers = event.New([]string(nil))
 	}
 	c := &Client{config: config, pace: newPace()}
 	kept, err := readKept(config.Kept)
@@ -257,13 +263,14 @@ type knowledge struct {
 	views        *event.Watcher[*View]
 	kept         *event.Watcher[[]string]
 	incarnations *event.Watcher[*clusterv1.Incarnation]
+	peers        *event.Watcher[[]string]
 	known        known
 }
 
 func (c *Client) watchKnowledge() *knowledge {
 	return &knowledge{
 		client: c, identities: c.config.Identity.Watch(), capabilities: c.config.Capabilities.Watch(), views: c.view.Watch(), kept: c.kept.Watch(),
-		incarnations: c.config.Incarnation.Watch(),
+		incarnations: c.config.Incarnation.Watch(), peers: c.config.Peers.Watch(),
 	}
 }
 
@@ -272,6 +279,7 @@ func (k *knowledge) now() known {
 	k.known.provided, _ = k.capabilities.Latest()
 	k.known.view, _ = k.views.Latest()
 	_, _ = k.kept.Latest()
+	_, _ = k.peers.Latest()
 	k.known.kept = k.client.known()
 	incarnation, _ := k.incarnations.Latest()
 	k.known.nameless = incarnation == nil
@@ -290,6 +298,7 @@ func (k *knowledge) wait(ctx context.Context, other <-chan struct{}, until time.
 	case <-k.capabilities.Changed():
 	case <-k.views.Changed():
 	case <-k.kept.Changed():
+	case <-k.peers.Changed():
 	case <-k.incarnations.Changed():
 	case <-other:
 	case <-come:

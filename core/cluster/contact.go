@@ -134,7 +134,7 @@ func moved(to way, fresh bool) string {
 	if fresh || to.to.own {
 		return ""
 	}
-	return "; if the cluster's curators have other addresses now, name one of them as network.curators in this node's parameters, and restart reeved"
+	return "; if the cluster's curators have other addresses now, say on which machine one is (`reeve node peers self ADDRESS`, on this machine), or name it as network.curators in this node's parameters and restart reeved"
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

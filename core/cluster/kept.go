@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net"
 	"slices"
 	"time"
 
@@ -127,6 +129,20 @@ func (c *Client) known() []string {
 	for _, address := range c.config.Known() {
 		if _, err := hostPort(address); err == nil && !slices.Contains(list, address) {
 			list = append(list, address)
+		}
+	}
+	ports := make(map[string]bool)
+	for _, address := range list {
+		if _, port, err := net.SplitHostPort(address); err == nil {
+			ports[port] = true
+		}
+	}
+	peers, _ := c.config.Peers.Get()
+	for _, peer := range peers {
+		for _, port := range slices.Sorted(maps.Keys(ports)) {
+			if address := net.JoinHostPort(peer, port); !slices.Contains(list, address) {
+				list = append(list, address)
+			}
 		}
 	}
 	return list

@@ -136,6 +136,7 @@ type node struct {
 	membership *event.Value[membership.Status]
 	directory  *event.Value[*hostv1.Directory]
 	network    *event.Value[[]string]
+	peers      *event.Value[[]string]
 	operators  *event.Value[*hostv1.Operators]
 	access     *event.Value[access.States]
 	identity   *event.Value[*identity.Identity]
@@ -151,6 +152,7 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 		membership: new(event.Value[membership.Status]),
 		directory:  new(event.Value[*hostv1.Directory]),
 		network:    new(event.Value[[]string]),
+		peers:      new(event.Value[[]string]),
 		operators:  new(event.Value[*hostv1.Operators]),
 		access:     new(event.Value[access.States]),
 		identity:   new(event.Value[*identity.Identity]),
@@ -171,7 +173,7 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 // config is what another server of the node would need.
 func (n *node) config() hostapi.Config {
 	return hostapi.Config{
-		RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Operators: n.operators, Access: n.access, Identity: n.identity, Issuer: n.issuer,
+		RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Peers: n.peers, Operators: n.operators, Access: n.access, Identity: n.identity, Issuer: n.issuer,
 	}
 }
 

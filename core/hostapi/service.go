@@ -79,9 +79,29 @@ func (s *service) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.Se
 }
 
 func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStreamingServer[hostv1.WatchNetworkResponse]) error {
-	return follow(stream, s.config.Network, func(now []string) *hostv1.WatchNetworkResponse {
-		return &hostv1.WatchNetworkResponse{Addresses: now}
-	})
+	addresses, peers := s.config.Network.Watch(), s.config.Peers.Watch()
+	// Nothing is told before the node has an address.
+	if _, err := s.config.Network.Wait(stream.Context(), func([]string) bool { return true }); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	var last *hostv1.WatchNetworkResponse
+	for {
+		next := new(hostv1.WatchNetworkResponse)
+		next.Addresses, _ = addresses.Latest()
+		next.Peers, _ = peers.Latest()
+		if last == nil || !proto.Equal(last, next) {
+			if err := stream.Send(next); err != nil {
+				return err
+			}
+			last = next
+		}
+		select {
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case <-addresses.Changed():
+		case <-peers.Changed():
+		}
+	}
 }
 
 // WatchOperators waits until the node knows the operators: an empty list would make roles refuse them.

@@ -67,6 +67,10 @@ func TestWatchDirectoryAndNetwork(t *testing.T) {
 		n.network.Set(addresses)
 		next(t, network, &hostv1.WatchNetworkResponse{Addresses: addresses})
 	}
+	n.peers.Set([]string{"db.example"})
+	next(t, network, &hostv1.WatchNetworkResponse{Peers: []string{"db.example"}})
+	n.network.Set([]string{"192.0.2.3"})
+	next(t, network, &hostv1.WatchNetworkResponse{Addresses: []string{"192.0.2.3"}, Peers: []string{"db.example"}})
 }
 
 // TestWatchOperators: a role that is granted it hears who operates the cluster, and nothing before the node knows.

@@ -28,6 +28,9 @@ type Config struct {
 	Interfaces []string
 	// Kept is the file that keeps the first address; empty: none does.
 	Kept string
+	// Peers are the machines on which other nodes may be, as the parameters name them, and KeptPeers is the file that keeps those of SetPeers; empty: none does.
+	Peers     []string
+	KeptPeers string
 	// Now is the time; nil: time.Now.
 	Now func() time.Time
 }
@@ -36,6 +39,7 @@ type Config struct {
 type Room struct {
 	config    Config
 	addresses event.Value[[]string]
+	peers     event.Value[[]string]
 	// first is the first address, and alone says that the machine does not reach itself. They are Run's.
 	first string
 	alone bool
@@ -48,7 +52,9 @@ func New(config Config) *Room {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	return &Room{config: config}
+	r := &Room{config: config}
+	r.peers.Set(withPeers(config.Peers, r.readPeers()))
+	return r
 }
 
 // Addresses is the addresses of the node, the preferred one first. It holds nothing before there is one.

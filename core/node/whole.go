@@ -158,7 +158,8 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	// Every event is counted before it is recorded.
 	w.recorder = w.measured.Recorder(w.node.events)
 	w.clock = wallclock.New()
-	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses(), Interfaces: parameters.GetNetwork().GetInterfaces(), Kept: held.Address()})
+	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses(), Interfaces: parameters.GetNetwork().GetInterfaces(), Kept: held.Address(),
+		Peers: parameters.GetNetwork().GetPeers(), KeptPeers: held.Peers()})
 	w.prober = diskguard.NewProber(diskguard.ProbeConfig{Log: w.log.Named("diskguard"), Data: held.Data, Events: w.recorder})
 	hosts := &hostSockets{}
 	w.reconciler = roles.New(roles.Config{
@@ -170,7 +171,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),
-		Incarnation: w.node.room.Incarnation(), Kept: held.Curators(), Known: w.knownCurators,
+		Incarnation: w.node.room.Incarnation(), Kept: held.Curators(), Known: w.knownCurators, Peers: w.net.Peers(),
 		Generation: held.Generation(), StoreChanged: w.storeChanged,
 	})
 	w.member = membership.New(membership.Config{
@@ -189,7 +190,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{
 		Log: w.log, RunDir: held.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.report.Directory,
-		Network: w.net.Addresses(), Operators: &w.report.HostOperators, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
+		Network: w.net.Addresses(), Peers: w.net.Peers(), Operators: &w.report.HostOperators, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	}); err != nil {
 		return err
@@ -217,7 +218,7 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 		ListenLater: w.opened.Configuration.Phase == seal.Member,
 		Identity:    w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.node.logPath,
 		Operators: &w.report.Operators, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
-		RecoverStore: w.operate.RecoverStore, Majority: w.operate, ReplaceOwner: w.operate.ReplaceOwner,
+		RecoverStore: w.operate.RecoverStore, Majority: w.operate, ReplaceOwner: w.operate.ReplaceOwner, SetPeers: w.net.SetPeers,
 		Storage: operate.Volume{Keys: w.node.room, Events: w.recorder, Sealing: w.sealing},
 		Unary:   []grpc.UnaryServerInterceptor{unary}, Stream: []grpc.StreamServerInterceptor{stream},
 	})

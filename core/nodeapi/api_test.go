@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/network"
 	"github.com/reeveproject/reeve/core/nodeapi"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -193,7 +195,13 @@ func (a *api) config() nodeapi.Config {
 			return []string{"reeve-2"}, a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
 		},
 		Majority: majority{a},
-		Storage:  &a.storage, Locked: a.whyLocked,
+		SetPeers: func(peers []string) ([]string, error) {
+			if slices.Contains(peers, "wrong:1") {
+				return nil, &network.PeerError{Problem: "wrong"}
+			}
+			return peers, a.note(fmt.Sprintf("peers %v", peers))
+		},
+		Storage: &a.storage, Locked: a.whyLocked,
 	}
 }
 

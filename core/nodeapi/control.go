@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/network"
 	"github.com/reeveproject/reeve/core/roles"
 	names "github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -130,6 +131,19 @@ func (s *service) ReplaceOwner(ctx context.Context, request *nodev1.ReplaceOwner
 		return nil, failure(err)
 	}
 	return &nodev1.ReplaceOwnerResponse{WaitingNodes: waiting}, nil
+}
+
+// SetPeers implements the RPC.
+func (s *service) SetPeers(_ context.Context, request *nodev1.SetPeersRequest) (*nodev1.SetPeersResponse, error) {
+	all, err := s.config.SetPeers(request.GetPeers())
+	var wrong *network.PeerError
+	if errors.As(err, &wrong) {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if err != nil {
+		return nil, failure(err)
+	}
+	return &nodev1.SetPeersResponse{Peers: all}, nil
 }
 
 func checkRole(role string) error {

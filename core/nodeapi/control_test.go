@@ -43,6 +43,10 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || !slices.Equal(replaced.GetWaitingNodes(), []string{"reeve-2"}) {
 		t.Errorf("ReplaceOwner: %v, %v", replaced, err)
 	}
+	peers, err := client.SetPeers(a.context(), &nodev1.SetPeersRequest{Peers: []string{"192.0.2.1", "db.example"}})
+	if err != nil || !slices.Equal(peers.GetPeers(), []string{"192.0.2.1", "db.example"}) {
+		t.Errorf("SetPeers: %v, %v", peers, err)
+	}
 	metrics, err := client.GetMetrics(a.context(), &nodev1.GetMetricsRequest{})
 	if err != nil || string(metrics.GetText()) != "reeve_up 1\n" {
 		t.Errorf("GetMetrics: %v, %v", metrics, err)
@@ -51,7 +55,7 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || role.GetSandbox().GetUid() != 7 {
 		t.Errorf("GetRole: %v, %v", role, err)
 	}
-	want := []string{"restart lighthouse true", "debug lighthouse at /tmp/plugin.sock true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "metrics", "role lighthouse"}
+	want := []string{"restart lighthouse true", "debug lighthouse at /tmp/plugin.sock true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "peers [192.0.2.1 db.example]", "metrics", "role lighthouse"}
 	if got := a.wasDone(); !slices.Equal(got, want) {
 		t.Errorf("the node was told %q, want %q", got, want)
 	}
@@ -73,6 +77,9 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	}
 	if _, err := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key[:31]}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("what is no key: %v", err)
+	}
+	if _, err := client.SetPeers(a.context(), &nodev1.SetPeersRequest{Peers: []string{"wrong:1"}}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("what is no peer: %v", err)
 	}
 	if got := a.wasDone(); len(got) != 0 {
 		t.Errorf("the node was told %q", got)

@@ -115,6 +115,9 @@ type Config struct {
 	// ReplaceOwner makes a key the cluster's owner key, and returns the machines that do not become members any more. The requester is who asked for it, such as "user 0".
 	ReplaceOwner func(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) (waiting []string, err error)
 
+	// SetPeers tells the node on which machines other nodes may be, and returns all that it tries now; *network.PeerError if one cannot be such a machine.
+	SetPeers func(peers []string) (all []string, err error)
+
 	// Storage handles the volume and its keys.
 	Storage Storage
 

@@ -77,6 +77,9 @@ func (l Layout) Generation() string { return filepath.Join(l.Data, "cache", "gen
 // Address caches the address by which other nodes were last told to reach this one.
 func (l Layout) Address() string { return filepath.Join(l.Data, "cache", "address.json") }
 
+// Peers keeps on which machines an operator said that other nodes may be.
+func (l Layout) Peers() string { return filepath.Join(l.Data, "cache", "peers.json") }
+
 // Roles holds a private directory for each role.
 func (l Layout) Roles() string { return filepath.Join(l.Data, "roles") }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
@@ -140,12 +141,59 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// TestAllAddressesAtOnce starts all nodes with other addresses than they had when they were stopped. Then they say whom they do not find where, and with the addresses that they had,
-// besides the new ones, they are a cluster again.
+// TestAllAddressesAtOnce starts all nodes with other addresses than they had when they were stopped. With the addresses that they had, besides the new ones, they are a cluster again.
 func TestAllAddressesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := three(t)
-	addresses := make(map[int]string)
+	// The former addresses besides the new ones: they find each other, with nothing restarted.
+	for number, address := range allMoved(t, c) {
+		c.ExecIn(t, number, "ip", "address", "add", address+"/24", "dev", "eth0")
+	}
+	allHome(t, c)
+}
+
+// TestAllAddressesAtOnceAndPeers is the same, where the former addresses are gone for good: each node is told on which machines the others are. Then all know the new addresses.
+func TestAllAddressesAtOnceAndPeers(t *testing.T) {
+	t.Parallel()
+	c := three(t)
+	allMoved(t, c)
+	tell := func(number int, addresses ...string) {
+		t.Helper()
+		run, err := filepath.EvalSymlinks(filepath.Join(c.NodeDirectory(number), "run"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		arguments := append([]string{"node", "peers", "self", "--socket", filepath.Join(run, "node.sock")}, addresses...)
+		if result := c.StartAlone(t, arguments...).Wait(t, time.Minute); result.Code != 0 {
+			t.Fatal(result)
+		}
+	}
+	for _, number := range all {
+		addresses := []string{"nobody.invalid"}
+		for _, other := range others(number) {
+			addresses = append(addresses, c.Address(t, other))
+		}
+		tell(number, addresses...)
+	}
+	allHome(t, c)
+	for _, number := range all {
+		for _, other := range others(number) {
+			peers(t, c, number, c.Address(t, other))
+		}
+	}
+	// They find each other by what the cluster knows now.
+	for _, number := range all {
+		tell(number)
+	}
+	c.Down(t)
+	c.MustReeve(t, "dev", "up", "--detach")
+	allHome(t, c)
+}
+
+// allMoved starts all nodes with other addresses than they had when they were stopped, and returns those that they had. Each says whom it does not find where.
+func allMoved(t *testing.T, c *devcluster.Cluster) (addresses map[int]string) {
+	t.Helper()
+	addresses = make(map[int]string)
 	for _, number := range all {
 		addresses[number] = c.Address(t, number)
 	}
@@ -190,17 +238,12 @@ func TestAllAddressesAtOnce(t *testing.T) {
 		for number, status := range seen {
 			reason := status.Role("consensus").Reason
 			for _, other := range others(number) {
-				if status.Membership.State != "Split" || !strings.Contains(reason, seen[other].Node.ID+" at "+addresses[other]+":7445") || !strings.Contains(reason, "the addresses that they had") {
+				if status.Membership.State != "Split" || !strings.Contains(reason, seen[other].Node.ID+" at "+addresses[other]+":7445") || !strings.Contains(reason, "reeve node peers self") {
 					return false
 				}
 			}
 		}
 		return len(seen) == len(all)
 	})
-
-	// The former addresses besides the new ones: they find each other, with nothing restarted.
-	for number, address := range addresses {
-		c.ExecIn(t, number, "ip", "address", "add", address+"/24", "dev", "eth0")
-	}
-	allHome(t, c)
+	return addresses
 }

@@ -80,3 +80,9 @@ func (n network) serving(directory *hostv1.Directory) []string {
 
 // Addresses implements service.Network.
 func (n network) Addresses() *event.Value[[]string] { return n.host.Network() }
+
+// Peers implements service.Network.
+func (n network) Peers() []string {
+	peers, _ := n.host.Peers().Get()
+	return peers
+}

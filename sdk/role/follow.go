@@ -39,9 +39,19 @@ func (h *Host) Network() *event.Value[[]string] {
 	h.once.network.Do(func() {
 		follow(h, "network", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchNetworkResponse], error) {
 			return h.client.WatchNetwork(ctx, &hostv1.WatchNetworkRequest{})
-		}, func(response *hostv1.WatchNetworkResponse) { h.network.Set(response.GetAddresses()) })
+		}, func(response *hostv1.WatchNetworkResponse) {
+			h.peers.Set(response.GetPeers())
+			h.network.Set(response.GetAddresses())
+		})
 	})
 	return &h.network
+}
+
+// Peers is addresses and DNS names of machines on which other nodes of the cluster may be, as the node's operator named them: for a role that reaches none of
+// them where it knows them to be. It says nothing of who is there. The first call starts to follow it, as that of Network does.
+func (h *Host) Peers() *event.Value[[]string] {
+	h.Network()
+	return &h.peers
 }
 
 // Operators is who operates the cluster, for a role with the grant "watch-operators". A listener with AllowOperators uses it by itself. The first

@@ -46,6 +46,7 @@ type Host struct {
 	membership event.Value[*hostv1.Membership]
 	directory  event.Value[*hostv1.Directory]
 	network    event.Value[[]string]
+	peers      event.Value[[]string]
 	operators  event.Value[*hostv1.Operators]
 	once       struct{ membership, directory, network, operators sync.Once }
 

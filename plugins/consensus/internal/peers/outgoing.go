@@ -37,9 +37,11 @@ type OutgoingConfig struct {
 	Credentials Source
 	// DialTimeout bounds how long a connection may take.
 	DialTimeout time.Duration
+	// Elsewhere returns the machines, by address or DNS name, where a member is looked for that does not answer at its own address; nil: nowhere.
+	Elsewhere func() []string
 }
 
-// Outgoing dials the other members. It connects only to a current member, and only at that member's own address. etcd alone would accept any certificate of the peers' CA:
+// Outgoing dials the other members. It connects only to a current member, and for a member's own address only to that member, which may be elsewhere meanwhile. etcd alone would accept any certificate of the peers' CA:
 // a removed member that took over the address of another one would then receive every write, and its answers would be believed. A connection is closed when its member is removed, or the CA
 // of its certificate is trusted no more.
 type Outgoing struct {
@@ -74,6 +76,17 @@ func (o *Outgoing) transport(silence time.Duration, idle int) *http.Transport {
 }
 
 func (o *Outgoing) dial(ctx context.Context, network, address string, silence time.Duration) (net.Conn, error) {
+	elsewhere := o.elsewhere(address)
+	if len(elsewhere) == 0 {
+		return o.connect(ctx, network, address, address, silence)
+	}
+	return first(ctx, func(ctx context.Context, at string) (net.Conn, error) {
+		return o.connect(ctx, network, address, at, silence)
+	}, address, elsewhere)
+}
+
+// connect connects to where the member of an address is, or is looked for.
+func (o *Outgoing) connect(ctx context.Context, network, address, at string, silence time.Duration) (net.Conn, error) {
 	credentials, err := o.config.Credentials()
 	if err != nil {
 		return nil, err
@@ -81,7 +94,7 @@ func (o *Outgoing) dial(ctx context.Context, network, address string, silence ti
 	if o.closed() {
 		return nil, net.ErrClosed
 	}
-	raw, err := (&net.Dialer{Timeout: o.config.DialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
+	raw, err := (&net.Dialer{Timeout: o.config.DialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, at)
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ func (p *places) set(change func(*places)) {
 	change(p)
 }
 
-// reaching is an Outgoing of reeve-2, and the address of a member of reeve-1, which answers after wait.
-func reaching(t *testing.T, wait <-chan struct{}) (*peers.Outgoing, *places, string) {
+// reaching is an Outgoing of reeve-2, and the address of a member of reeve-1, which answers after wait. It looks elsewhere too, if hosts are given.
+func reaching(t *testing.T, wait <-chan struct{}, elsewhere ...string) (*peers.Outgoing, *places, string) {
 	t.Helper()
 	pair := credentialed(t, peers.Name{Cluster: "cluster-a", Node: "reeve-1", Member: 0xab}, peers.Name{Cluster: "cluster-a", Node: "reeve-2", Member: 0xac})
 	bound, err := peers.Bind("127.0.0.1:0")
@@ -66,7 +66,7 @@ func reaching(t *testing.T, wait <-chan struct{}) (*peers.Outgoing, *places, str
 	known := &places{}
 	outgoing := peers.NewOutgoing(peers.OutgoingConfig{
 		Log: hclog.NewNullLogger(), Places: known, DialTimeout: patience,
-		Credentials: func() (*peers.Credentials, error) { return pair[1], nil },
+		Credentials: func() (*peers.Credentials, error) { return pair[1], nil }, Elsewhere: func() []string { return elsewhere },
 	})
 	t.Cleanup(outgoing.Close)
 	return outgoing, known, listener.Addr().String()
@@ -78,6 +78,37 @@ func fetch(through http.RoundTripper, address string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	return answer.Body, nil
+}
+
+// TestOutgoingLooksElsewhere finds a member that is not at its address any more on the machines that an operator names, by address and by DNS name, and takes nobody else for it.
+func TestOutgoingLooksElsewhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		at        []uint64
+		elsewhere []string
+		problem   string
+	}{
+		"by address":                       {at: []uint64{0xab}, elsewhere: []string{"127.0.0.3", "127.0.0.1"}},
+		"by name":                          {at: []uint64{0xab}, elsewhere: []string{"nobody.invalid", "localhost"}},
+		"another member is there":          {at: []uint64{0xaf}, elsewhere: []string{"127.0.0.1"}, problem: "member ab of node reeve-1 answers there in place of member af"},
+		"whose address is known of nobody": {elsewhere: []string{"127.0.0.1"}, problem: "connection refused"},
+		"nowhere":                          {at: []uint64{0xab}, problem: "connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			outgoing, known, address := reaching(t, now(), c.elsewhere...)
+			known.set(func(p *places) { p.at = c.at })
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := fetch(outgoing.Messages(), net.JoinHostPort("127.0.0.2", port))
+			if err == nil {
+				body.Close()
+			}
+			if (err != nil) != (c.problem != "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%v, want %q", err, c.problem)
+			}
+		})
+	}
 }
 
 func now() <-chan struct{} {

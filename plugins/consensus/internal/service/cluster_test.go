@@ -90,6 +90,8 @@ func (w *wire) Nodes() []string {
 	return nodes
 }
 
+func (w *wire) Peers() []string { return nil }
+
 func (w *wire) Addresses() *event.Value[[]string] { return &w.addresses }
 
 type wireInfo struct {

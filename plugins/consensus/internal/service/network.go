@@ -28,6 +28,8 @@ type Network interface {
 	Nodes() []string
 	// Addresses are this node's, the preferred one first.
 	Addresses() *event.Value[[]string]
+	// Peers are the machines, by address or DNS name, on which other nodes may be as the operator says. Callers may not change it.
+	Peers() []string
 }
 
 // DefaultPeerPort is where a member listens for the others if nothing else is configured.
@@ -80,6 +82,14 @@ func (p *place) value() *event.Value[store.Place] {
 		return nil
 	}
 	return &p.at
+}
+
+// peers are where other members are looked for that do not answer at the address that is known of them.
+func (p *place) peers() []string {
+	if p.config.Network == nil {
+		return nil
+	}
+	return p.config.Network.Peers()
 }
 
 // run follows the node's address until ctx is done.

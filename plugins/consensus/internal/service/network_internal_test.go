@@ -14,6 +14,8 @@ type addressed struct {
 	addresses event.Value[[]string]
 }
 
+func (a *addressed) Peers() []string { return nil }
+
 func (a *addressed) Addresses() *event.Value[[]string] { return &a.addresses }
 
 // The member listens on all addresses, so that whatever address comes first it is the same listener; on a loopback address, which other nodes of the machine have beside it, alone.

@@ -214,6 +214,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				PauseShare:       config.PauseShare,
 				PulseInterval:    config.PulseInterval,
 				Place:            place.value(),
+				Elsewhere:        place.peers,
 				Join:             joiner(config),
 				Waiting:          config.Reporter.Degraded,
 				Began:            r.local.Store,

@@ -48,6 +48,8 @@ type Config struct {
 	PulseInterval time.Duration
 	// Place is where the member listens for the others as soon as there are any. Nil: there never are any.
 	Place *event.Value[Place]
+	// Elsewhere returns the machines, by address or DNS name, where other members are looked for that do not answer at the address that is known of them; nil: nowhere.
+	Elsewhere func() []string
 	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, with
 	// ErrElsewhere if it has another one of this node, and with ErrUnwanted if this node is to have none.
 	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)

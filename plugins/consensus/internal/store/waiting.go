@@ -55,7 +55,7 @@ func (s *Store) waiting(ctx context.Context) string {
 	if len(silent) == 0 {
 		return "the member of the store has started, and does not serve yet"
 	}
-	return fmt.Sprintf("the store waits for more than half of its %d voting members; those of %s do not answer; start these nodes, with the addresses that they had, and check that this node reaches them",
+	return fmt.Sprintf("the store waits for more than half of its %d voting members; those of %s do not answer; start these nodes, and check that this node reaches them; if their addresses have changed, give each node those of the others (`reeve node peers self ADDRESS…`, on each machine)",
 		len(voters), strings.Join(silent, ", "))
 }
 

@@ -1322,7 +1322,9 @@ func (*WatchNetworkRequest) Descriptor() ([]byte, []int) {
 type WatchNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The addresses of this node, the preferred one first.
-	Addresses     []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Addresses []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Addresses and DNS names of machines on which other nodes of the cluster may be, as the node's operator named them: for who reaches none at the address that it knows.
+	Peers         []string `protobuf:"bytes,2,rep,name=peers,proto3" json:"peers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1360,6 +1362,13 @@ func (*WatchNetworkResponse) Descriptor() ([]byte, []int) {
 func (x *WatchNetworkResponse) GetAddresses() []string {
 	if x != nil {
 		return x.Addresses
+	}
+	return nil
+}
+
+func (x *WatchNetworkResponse) GetPeers() []string {
+	if x != nil {
+		return x.Peers
 	}
 	return nil
 }
@@ -2270,9 +2279,10 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12/\n" +
 	"\x04role\x18\x03 \x01(\x0e2\x1b.reeve.host.v1.OperatorRoleR\x04role\"\x15\n" +
-	"\x13WatchNetworkRequest\"4\n" +
+	"\x13WatchNetworkRequest\"J\n" +
 	"\x14WatchNetworkResponse\x12\x1c\n" +
-	"\taddresses\x18\x01 \x03(\tR\taddresses\"\x16\n" +
+	"\taddresses\x18\x01 \x03(\tR\taddresses\x12\x14\n" +
+	"\x05peers\x18\x02 \x03(\tR\x05peers\"\x16\n" +
 	"\x14OpenConsensusRequest\"\x9d\x01\n" +
 	"\x15OpenConsensusResponse\x122\n" +
 	"\x04open\x18\x01 \x01(\v2\x1c.reeve.host.v1.ConsensusOpenH\x00R\x04open\x12G\n" +

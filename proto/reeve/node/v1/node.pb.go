@@ -1974,6 +1974,96 @@ func (x *RecoverQuorumResponse) GetMember() *v12.MemberState {
 	return nil
 }
 
+type SetPeersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 64; none: the node forgets those of the call before.
+	Peers         []string `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPeersRequest) Reset() {
+	*x = SetPeersRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPeersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPeersRequest) ProtoMessage() {}
+
+func (x *SetPeersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPeersRequest.ProtoReflect.Descriptor instead.
+func (*SetPeersRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SetPeersRequest) GetPeers() []string {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+type SetPeersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All that the node tries now, with those of its parameters.
+	Peers         []string `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPeersResponse) Reset() {
+	*x = SetPeersResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPeersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPeersResponse) ProtoMessage() {}
+
+func (x *SetPeersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPeersResponse.ProtoReflect.Descriptor instead.
+func (*SetPeersResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SetPeersResponse) GetPeers() []string {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
 type ReplaceOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new owner's Ed25519 public key: 32 bytes.
@@ -1986,7 +2076,7 @@ type ReplaceOwnerRequest struct {
 
 func (x *ReplaceOwnerRequest) Reset() {
 	*x = ReplaceOwnerRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2088,7 @@ func (x *ReplaceOwnerRequest) String() string {
 func (*ReplaceOwnerRequest) ProtoMessage() {}
 
 func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2101,7 @@ func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
@@ -2038,7 +2128,7 @@ type ReplaceOwnerResponse struct {
 
 func (x *ReplaceOwnerResponse) Reset() {
 	*x = ReplaceOwnerResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2140,7 @@ func (x *ReplaceOwnerResponse) String() string {
 func (*ReplaceOwnerResponse) ProtoMessage() {}
 
 func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2153,7 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReplaceOwnerResponse) GetWaitingNodes() []string {
@@ -2081,7 +2171,7 @@ type GetRecoveryFileRequest struct {
 
 func (x *GetRecoveryFileRequest) Reset() {
 	*x = GetRecoveryFileRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2183,7 @@ func (x *GetRecoveryFileRequest) String() string {
 func (*GetRecoveryFileRequest) ProtoMessage() {}
 
 func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2196,7 @@ func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileRequest.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 type GetRecoveryFileResponse struct {
@@ -2121,7 +2211,7 @@ type GetRecoveryFileResponse struct {
 
 func (x *GetRecoveryFileResponse) Reset() {
 	*x = GetRecoveryFileResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2223,7 @@ func (x *GetRecoveryFileResponse) String() string {
 func (*GetRecoveryFileResponse) ProtoMessage() {}
 
 func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2236,7 @@ func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileResponse.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetRecoveryFileResponse) GetFile() []byte {
@@ -2173,7 +2263,7 @@ type UnlockRequest struct {
 
 func (x *UnlockRequest) Reset() {
 	*x = UnlockRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2275,7 @@ func (x *UnlockRequest) String() string {
 func (*UnlockRequest) ProtoMessage() {}
 
 func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2288,7 @@ func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockRequest.ProtoReflect.Descriptor instead.
 func (*UnlockRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UnlockRequest) GetRecovered() []byte {
@@ -2218,7 +2308,7 @@ type UnlockResponse struct {
 
 func (x *UnlockResponse) Reset() {
 	*x = UnlockResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2320,7 @@ func (x *UnlockResponse) String() string {
 func (*UnlockResponse) ProtoMessage() {}
 
 func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2333,7 @@ func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockResponse.ProtoReflect.Descriptor instead.
 func (*UnlockResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UnlockResponse) GetNotes() []string {
@@ -2263,7 +2353,7 @@ type SealRequest struct {
 
 func (x *SealRequest) Reset() {
 	*x = SealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2365,7 @@ func (x *SealRequest) String() string {
 func (*SealRequest) ProtoMessage() {}
 
 func (x *SealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2378,7 @@ func (x *SealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealRequest.ProtoReflect.Descriptor instead.
 func (*SealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SealRequest) GetDryRun() bool {
@@ -2306,7 +2396,7 @@ type SealResponse struct {
 
 func (x *SealResponse) Reset() {
 	*x = SealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2408,7 @@ func (x *SealResponse) String() string {
 func (*SealResponse) ProtoMessage() {}
 
 func (x *SealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2421,7 @@ func (x *SealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealResponse.ProtoReflect.Descriptor instead.
 func (*SealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 type RotateKeysRequest struct {
@@ -2350,7 +2440,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2452,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2465,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RotateKeysRequest) GetNuk() bool {
@@ -2421,7 +2511,7 @@ type RotateKeysResponse struct {
 
 func (x *RotateKeysResponse) Reset() {
 	*x = RotateKeysResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2523,7 @@ func (x *RotateKeysResponse) String() string {
 func (*RotateKeysResponse) ProtoMessage() {}
 
 func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2536,7 @@ func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResponse.ProtoReflect.Descriptor instead.
 func (*RotateKeysResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 type ResealRequest struct {
@@ -2461,7 +2551,7 @@ type ResealRequest struct {
 
 func (x *ResealRequest) Reset() {
 	*x = ResealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2563,7 @@ func (x *ResealRequest) String() string {
 func (*ResealRequest) ProtoMessage() {}
 
 func (x *ResealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2576,7 @@ func (x *ResealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealRequest.ProtoReflect.Descriptor instead.
 func (*ResealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResealRequest) GetPcrs() map[uint32][]byte {
@@ -2513,7 +2603,7 @@ type ResealResponse struct {
 
 func (x *ResealResponse) Reset() {
 	*x = ResealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2615,7 @@ func (x *ResealResponse) String() string {
 func (*ResealResponse) ProtoMessage() {}
 
 func (x *ResealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2628,7 @@ func (x *ResealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealResponse.ProtoReflect.Descriptor instead.
 func (*ResealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResealResponse) GetPcrs() []uint32 {
@@ -2690,7 +2780,11 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\vrecovery_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\n" +
 	"recoveryId\"P\n" +
 	"\x15RecoverQuorumResponse\x127\n" +
-	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"^\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"-\n" +
+	"\x0fSetPeersRequest\x12\x1a\n" +
+	"\x05peers\x18\x01 \x03(\tB\x04\xd8\xf3\x18\x01R\x05peers\"(\n" +
+	"\x10SetPeersResponse\x12\x14\n" +
+	"\x05peers\x18\x01 \x03(\tR\x05peers\"^\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\x1d\n" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\";\n" +
@@ -2726,7 +2820,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\x96\x0f\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xef\x0f\n" +
 	"\vNodeService\x12Z\n" +
 	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
@@ -2779,6 +2873,9 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x02\x04\x03\x18\x01\x12Q\n" +
 	"\x06Reseal\x12\x1c.reeve.node.v1.ResealRequest\x1a\x1d.reeve.node.v1.ResealResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01\x12W\n" +
+	"\bSetPeers\x12\x1e.reeve.node.v1.SetPeersRequest\x1a\x1f.reeve.node.v1.SetPeersResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
 	"\x02\x04\x03\x18\x01\x12b\n" +
 	"\fReplaceOwner\x12\".reeve.node.v1.ReplaceOwnerRequest\x1a#.reeve.node.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x04\x18\x01B:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
@@ -2796,7 +2893,7 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_reeve_node_v1_node_proto_goTypes = []any{
 	(Severity)(0),                   // 0: reeve.node.v1.Severity
 	(*GetStatusRequest)(nil),        // 1: reeve.node.v1.GetStatusRequest
@@ -2831,61 +2928,63 @@ var file_reeve_node_v1_node_proto_goTypes = []any{
 	(*AbandonRecoveryResponse)(nil), // 30: reeve.node.v1.AbandonRecoveryResponse
 	(*RecoverQuorumRequest)(nil),    // 31: reeve.node.v1.RecoverQuorumRequest
 	(*RecoverQuorumResponse)(nil),   // 32: reeve.node.v1.RecoverQuorumResponse
-	(*ReplaceOwnerRequest)(nil),     // 33: reeve.node.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),    // 34: reeve.node.v1.ReplaceOwnerResponse
-	(*GetRecoveryFileRequest)(nil),  // 35: reeve.node.v1.GetRecoveryFileRequest
-	(*GetRecoveryFileResponse)(nil), // 36: reeve.node.v1.GetRecoveryFileResponse
-	(*UnlockRequest)(nil),           // 37: reeve.node.v1.UnlockRequest
-	(*UnlockResponse)(nil),          // 38: reeve.node.v1.UnlockResponse
-	(*SealRequest)(nil),             // 39: reeve.node.v1.SealRequest
-	(*SealResponse)(nil),            // 40: reeve.node.v1.SealResponse
-	(*RotateKeysRequest)(nil),       // 41: reeve.node.v1.RotateKeysRequest
-	(*RotateKeysResponse)(nil),      // 42: reeve.node.v1.RotateKeysResponse
-	(*ResealRequest)(nil),           // 43: reeve.node.v1.ResealRequest
-	(*ResealResponse)(nil),          // 44: reeve.node.v1.ResealResponse
-	nil,                             // 45: reeve.node.v1.Event.DetailsEntry
-	nil,                             // 46: reeve.node.v1.ResealRequest.PcrsEntry
-	(*v1.Membership)(nil),           // 47: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),          // 48: reeve.cluster.v1.NodeStatus
-	(*v12.StoreStatus)(nil),         // 49: reeve.consensus.v1.StoreStatus
-	(*v11.StorageStatus)(nil),       // 50: reeve.cluster.v1.StorageStatus
-	(*v13.Manifest)(nil),            // 51: reeve.role.v1.Manifest
-	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
-	(*v11.InstanceStatus)(nil),      // 53: reeve.cluster.v1.InstanceStatus
-	(*v11.RoleGrants)(nil),          // 54: reeve.cluster.v1.RoleGrants
-	(*v12.UserUsage)(nil),           // 55: reeve.consensus.v1.UserUsage
-	(v13.SplitBehaviour)(0),         // 56: reeve.role.v1.SplitBehaviour
-	(*durationpb.Duration)(nil),     // 57: google.protobuf.Duration
-	(v11.Tier)(0),                   // 58: reeve.cluster.v1.Tier
-	(*v11.Missing)(nil),             // 59: reeve.cluster.v1.Missing
-	(*v12.MemberState)(nil),         // 60: reeve.consensus.v1.MemberState
+	(*SetPeersRequest)(nil),         // 33: reeve.node.v1.SetPeersRequest
+	(*SetPeersResponse)(nil),        // 34: reeve.node.v1.SetPeersResponse
+	(*ReplaceOwnerRequest)(nil),     // 35: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),    // 36: reeve.node.v1.ReplaceOwnerResponse
+	(*GetRecoveryFileRequest)(nil),  // 37: reeve.node.v1.GetRecoveryFileRequest
+	(*GetRecoveryFileResponse)(nil), // 38: reeve.node.v1.GetRecoveryFileResponse
+	(*UnlockRequest)(nil),           // 39: reeve.node.v1.UnlockRequest
+	(*UnlockResponse)(nil),          // 40: reeve.node.v1.UnlockResponse
+	(*SealRequest)(nil),             // 41: reeve.node.v1.SealRequest
+	(*SealResponse)(nil),            // 42: reeve.node.v1.SealResponse
+	(*RotateKeysRequest)(nil),       // 43: reeve.node.v1.RotateKeysRequest
+	(*RotateKeysResponse)(nil),      // 44: reeve.node.v1.RotateKeysResponse
+	(*ResealRequest)(nil),           // 45: reeve.node.v1.ResealRequest
+	(*ResealResponse)(nil),          // 46: reeve.node.v1.ResealResponse
+	nil,                             // 47: reeve.node.v1.Event.DetailsEntry
+	nil,                             // 48: reeve.node.v1.ResealRequest.PcrsEntry
+	(*v1.Membership)(nil),           // 49: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),          // 50: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),         // 51: reeve.consensus.v1.StoreStatus
+	(*v11.StorageStatus)(nil),       // 52: reeve.cluster.v1.StorageStatus
+	(*v13.Manifest)(nil),            // 53: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil),   // 54: google.protobuf.Timestamp
+	(*v11.InstanceStatus)(nil),      // 55: reeve.cluster.v1.InstanceStatus
+	(*v11.RoleGrants)(nil),          // 56: reeve.cluster.v1.RoleGrants
+	(*v12.UserUsage)(nil),           // 57: reeve.consensus.v1.UserUsage
+	(v13.SplitBehaviour)(0),         // 58: reeve.role.v1.SplitBehaviour
+	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
+	(v11.Tier)(0),                   // 60: reeve.cluster.v1.Tier
+	(*v11.Missing)(nil),             // 61: reeve.cluster.v1.Missing
+	(*v12.MemberState)(nil),         // 62: reeve.consensus.v1.MemberState
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
 	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	47, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	48, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	49, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	50, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
 	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	49, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
-	50, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
-	51, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	52, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
+	51, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	52, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
+	53, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	54, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
 	17, // 9: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	52, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	54, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 11: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	45, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	53, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
-	54, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	47, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	55, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	56, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
 	20, // 15: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
-	55, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
-	56, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	57, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
-	58, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
-	59, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
-	60, // 21: reeve.node.v1.GetStoreMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
-	60, // 22: reeve.node.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
-	60, // 23: reeve.node.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
-	46, // 24: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
+	57, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	58, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	59, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
+	60, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	61, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	62, // 21: reeve.node.v1.GetStoreMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
+	62, // 22: reeve.node.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
+	62, // 23: reeve.node.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
+	48, // 24: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
 	1,  // 25: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
 	3,  // 26: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
 	7,  // 27: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
@@ -2900,34 +2999,36 @@ var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	29, // 36: reeve.node.v1.NodeService.AbandonRecovery:input_type -> reeve.node.v1.AbandonRecoveryRequest
 	31, // 37: reeve.node.v1.NodeService.RecoverQuorum:input_type -> reeve.node.v1.RecoverQuorumRequest
 	18, // 38: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
-	35, // 39: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
-	37, // 40: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
-	39, // 41: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
-	41, // 42: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
-	43, // 43: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
-	33, // 44: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 45: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 46: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 47: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 48: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 49: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 50: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
-	16, // 51: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	22, // 52: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	24, // 53: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	26, // 54: reeve.node.v1.NodeService.GetStoreMember:output_type -> reeve.node.v1.GetStoreMemberResponse
-	28, // 55: reeve.node.v1.NodeService.PromiseRecovery:output_type -> reeve.node.v1.PromiseRecoveryResponse
-	30, // 56: reeve.node.v1.NodeService.AbandonRecovery:output_type -> reeve.node.v1.AbandonRecoveryResponse
-	32, // 57: reeve.node.v1.NodeService.RecoverQuorum:output_type -> reeve.node.v1.RecoverQuorumResponse
-	19, // 58: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
-	36, // 59: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
-	38, // 60: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
-	40, // 61: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
-	42, // 62: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
-	44, // 63: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
-	34, // 64: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	45, // [45:65] is the sub-list for method output_type
-	25, // [25:45] is the sub-list for method input_type
+	37, // 39: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
+	39, // 40: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
+	41, // 41: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
+	43, // 42: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
+	45, // 43: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
+	33, // 44: reeve.node.v1.NodeService.SetPeers:input_type -> reeve.node.v1.SetPeersRequest
+	35, // 45: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 46: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 47: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 48: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 49: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 50: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 51: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
+	16, // 52: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	22, // 53: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	24, // 54: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	26, // 55: reeve.node.v1.NodeService.GetStoreMember:output_type -> reeve.node.v1.GetStoreMemberResponse
+	28, // 56: reeve.node.v1.NodeService.PromiseRecovery:output_type -> reeve.node.v1.PromiseRecoveryResponse
+	30, // 57: reeve.node.v1.NodeService.AbandonRecovery:output_type -> reeve.node.v1.AbandonRecoveryResponse
+	32, // 58: reeve.node.v1.NodeService.RecoverQuorum:output_type -> reeve.node.v1.RecoverQuorumResponse
+	19, // 59: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	38, // 60: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
+	40, // 61: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
+	42, // 62: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
+	44, // 63: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
+	46, // 64: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
+	34, // 65: reeve.node.v1.NodeService.SetPeers:output_type -> reeve.node.v1.SetPeersResponse
+	36, // 66: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	46, // [46:67] is the sub-list for method output_type
+	25, // [25:46] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -2944,7 +3045,7 @@ func file_reeve_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	NodeService_Seal_FullMethodName            = "/reeve.node.v1.NodeService/Seal"
 	NodeService_RotateKeys_FullMethodName      = "/reeve.node.v1.NodeService/RotateKeys"
 	NodeService_Reseal_FullMethodName          = "/reeve.node.v1.NodeService/Reseal"
+	NodeService_SetPeers_FullMethodName        = "/reeve.node.v1.NodeService/SetPeers"
 	NodeService_ReplaceOwner_FullMethodName    = "/reeve.node.v1.NodeService/ReplaceOwner"
 )
 
@@ -96,6 +97,9 @@ type NodeServiceClient interface {
 	RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (*RotateKeysResponse, error)
 	// Reseal seals the node's secrets anew: to the present state of the machine, or to the one that a planned change will bring.
 	Reseal(ctx context.Context, in *ResealRequest, opts ...grpc.CallOption) (*ResealResponse, error)
+	// SetPeers tells the node on which machines other nodes of its cluster may be, besides those that its parameters name (network.peers): for a node whose others all got new addresses.
+	// They take the place of those of the call before, and stay over restarts. InvalidArgument if one is neither an address nor a DNS name.
+	SetPeers(ctx context.Context, in *SetPeersRequest, opts ...grpc.CallOption) (*SetPeersResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
@@ -329,6 +333,16 @@ func (c *nodeServiceClient) Reseal(ctx context.Context, in *ResealRequest, opts 
 	return out, nil
 }
 
+func (c *nodeServiceClient) SetPeers(ctx context.Context, in *SetPeersRequest, opts ...grpc.CallOption) (*SetPeersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPeersResponse)
+	err := c.cc.Invoke(ctx, NodeService_SetPeers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceOwnerResponse)
@@ -392,6 +406,9 @@ type NodeServiceServer interface {
 	RotateKeys(context.Context, *RotateKeysRequest) (*RotateKeysResponse, error)
 	// Reseal seals the node's secrets anew: to the present state of the machine, or to the one that a planned change will bring.
 	Reseal(context.Context, *ResealRequest) (*ResealResponse, error)
+	// SetPeers tells the node on which machines other nodes of its cluster may be, besides those that its parameters name (network.peers): for a node whose others all got new addresses.
+	// They take the place of those of the call before, and stay over restarts. InvalidArgument if one is neither an address nor a DNS name.
+	SetPeers(context.Context, *SetPeersRequest) (*SetPeersResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
@@ -461,6 +478,9 @@ func (UnimplementedNodeServiceServer) RotateKeys(context.Context, *RotateKeysReq
 }
 func (UnimplementedNodeServiceServer) Reseal(context.Context, *ResealRequest) (*ResealResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reseal not implemented")
+}
+func (UnimplementedNodeServiceServer) SetPeers(context.Context, *SetPeersRequest) (*SetPeersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPeers not implemented")
 }
 func (UnimplementedNodeServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
@@ -796,6 +816,24 @@ func _NodeService_Reseal_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_SetPeers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPeersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).SetPeers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_SetPeers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).SetPeers(ctx, req.(*SetPeersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceOwnerRequest)
 	if err := dec(in); err != nil {
@@ -880,6 +918,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reseal",
 			Handler:    _NodeService_Reseal_Handler,
+		},
+		{
+			MethodName: "SetPeers",
+			Handler:    _NodeService_SetPeers_Handler,
 		},
 		{
 			MethodName: "ReplaceOwner",

@@ -699,6 +699,9 @@ type Network struct {
 	ApiListen string `protobuf:"bytes,2,opt,name=api_listen,json=apiListen,proto3" json:"api_listen,omitempty"`
 	// host:port of curators of the node's cluster, besides those of which it knows by itself: for a node that was off while all of them moved. Each has to prove that it is one.
 	Curators []string `protobuf:"bytes,4,rep,name=curators,proto3" json:"curators,omitempty"`
+	// Addresses and DNS names of machines on which other nodes of the cluster may be: where all of them got new addresses at once, nobody knows a present one of another. The members
+	// of the store and the curators are tried there as well; each has to prove by its key who it is. A name is resolved anew with every try.
+	Peers []string `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"`
 	// Of which interfaces the node's addresses are, where `addresses` is empty: names ("eth1") and networks ("10.0.0.0/8"). None: of those by which a default route leaves.
 	Interfaces    []string `protobuf:"bytes,3,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -752,6 +755,13 @@ func (x *Network) GetApiListen() string {
 func (x *Network) GetCurators() []string {
 	if x != nil {
 		return x.Curators
+	}
+	return nil
+}
+
+func (x *Network) GetPeers() []string {
+	if x != nil {
+		return x.Peers
 	}
 	return nil
 }
@@ -1780,14 +1790,16 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\vDirectories\x12!\n" +
 	"\x06system\x18\x01 \x01(\tB\t\xbaH\x06r\x042\x02^/R\x06system\x12\x1d\n" +
 	"\x04data\x18\x02 \x01(\tB\t\xbaH\x06r\x042\x02^/R\x04data\x12\x1d\n" +
-	"\x03run\x18\x03 \x01(\tB\v\xbaH\br\x06(02\x02^/R\x03run\"\xe2\x03\n" +
+	"\x03run\x18\x03 \x01(\tB\v\xbaH\br\x06(02\x02^/R\x03run\"\xf2\x04\n" +
 	"\aNetwork\x12.\n" +
 	"\taddresses\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10\x10\x18\x01\"\x04r\x02p\x01R\taddresses\x12\xb1\x01\n" +
 	"\n" +
 	"api_listen\x18\x02 \x01(\tB\x91\x01\xbaH\x8d\x01\xba\x01\x86\x01\n" +
 	"\x12network.api_listen\x12-is not host:port, nor :port for all addresses\x1aA(this.startsWith(':') ? '[::]' + this : this).isHostAndPort(true)\xd8\x01\x01R\tapiListen\x12-\n" +
-	"\bcurators\x18\x04 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x10\x18\x01\"\x05r\x03\x80\x02\x01R\bcurators\x12\xc3\x01\n" +
+	"\bcurators\x18\x04 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x10\x18\x01\"\x05r\x03\x80\x02\x01R\bcurators\x12\x8d\x01\n" +
+	"\x05peers\x18\x05 \x03(\tBw\xbaHt\x92\x01q\x10@\x18\x01\"k\xba\x01h\n" +
+	"\rnetwork.peers\x125is neither an address nor a DNS name (without a port)\x1a this.isIp() || this.isHostname()R\x05peers\x12\xc3\x01\n" +
 	"\n" +
 	"interfaces\x18\x03 \x03(\tB\xa2\x01\xbaH\x9e\x01\x92\x01\x9a\x01\x10\x10\x18\x01\"\x93\x01\xba\x01\x8f\x01\n" +
 	"\x12network.interfaces\x12Dis neither the name of an interface nor a network such as 10.0.0.0/8\x1a3this.isIpPrefix() || this.matches('^[^/: ]{1,15}$')R\n" +

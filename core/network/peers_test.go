@@ -1,0 +1,48 @@
+package network_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/network"
+)
+
+// Peers are those of the parameters and those that were set last, over a restart too. What cannot be one is refused, and changes nothing.
+func TestPeers(t *testing.T) {
+	config := network.Config{Log: hclog.NewNullLogger(), Peers: []string{"db.example", "192.0.2.1"}, KeptPeers: filepath.Join(t.TempDir(), "cache", "peers.json")}
+	room := network.New(config)
+	is := func(want ...string) {
+		t.Helper()
+		for name, r := range map[string]*network.Room{"now": room, "after a restart": network.New(config)} {
+			if now, _ := r.Peers().Get(); !slices.Equal(now, want) {
+				t.Errorf("%s: %q, want %q", name, now, want)
+			}
+		}
+	}
+	is("db.example", "192.0.2.1")
+	for _, set := range [][]string{{"192.0.2.1", "fd00::7", "a-b.c.", "localhost"}, {"x1"}} {
+		if all, err := room.SetPeers(set); err != nil || !slices.Contains(all, set[len(set)-1]) {
+			t.Fatalf("%q, %v", all, err)
+		}
+	}
+	is("db.example", "192.0.2.1", "x1")
+	for _, wrong := range []string{"", "192.0.2.1:7445", "-a", "a b", "a..b", "http://a", strings.Repeat("a", 64), strings.Repeat("a.", 128), "a\x1b"} {
+		var refused *network.PeerError
+		if _, err := room.SetPeers([]string{"fine", wrong}); !errors.As(err, &refused) {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	if _, err := room.SetPeers(make([]string, 65)); err == nil {
+		t.Error("65 peers are taken")
+	}
+	is("db.example", "192.0.2.1", "x1")
+	if _, err := room.SetPeers(nil); err != nil {
+		t.Fatal(err)
+	}
+	is("db.example", "192.0.2.1")
+}
