@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/target"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -41,16 +42,9 @@ func importFile(ctx context.Context, cluster *target.Target, file, nodeName stri
 }
 
 func openExecutable(file string) (*os.File, error) {
-	executable, err := os.Open(file)
+	executable, err := plainfile.Open(file)
 	if err != nil {
-		return nil, fault.Wrap(fault.NotFound, err, "cannot read the plugin", "Give the file of the executable.")
-	}
-	info, err := executable.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fault.New(fault.Usage, file+" is not a file", "Give the file of the executable.")
-	}
-	if err != nil {
-		return nil, errors.Join(err, executable.Close())
+		return nil, fault.FileOr(fault.Usage, err, "cannot read the plugin", "Give the file of the executable.")
 	}
 	return executable, nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/cli/target"
 	"github.com/reeveproject/reeve/proto/attest"
 	"github.com/reeveproject/reeve/proto/limits"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -42,7 +42,7 @@ func readReport(file string) ([]byte, *attest.Signed, error) {
 
 // readBounded reads a file, and a byte more than a report has at most.
 func readBounded(file string) ([]byte, error) {
-	opened, err := os.Open(file)
+	opened, err := plainfile.Open(file)
 	if err != nil {
 		return nil, err
 	}

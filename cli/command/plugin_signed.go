@@ -4,10 +4,8 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/proto/attest"
 	"github.com/reeveproject/reeve/proto/limits"
+	"github.com/reeveproject/reeve/proto/plainfile"
 )
 
 // longestReason is how much of what a check has to say is in a signed report, in bytes: there are many, and the cluster keeps the report.
@@ -142,15 +141,11 @@ func kernel() string {
 
 // digestOf is the digest of a file's bytes.
 func digestOf(path string) (string, error) {
-	// Without O_NONBLOCK, opening a named pipe waits until somebody writes to it.
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := plainfile.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", errors.Join(err, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a file")})
-	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, file); err != nil {
 		return "", err

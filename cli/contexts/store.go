@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/proto/plainfile"
 )
 
 // Store is a configuration directory. It may be used by several goroutines.
@@ -227,8 +228,7 @@ func (e *OpenError) Error() string {
 
 // readFile reads a whole file; one with a key must be its owner's alone.
 func readFile(path string, private bool) ([]byte, error) {
-	// What is no file, a pipe for instance, must not hold the command up.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -236,9 +236,6 @@ func readFile(path string, private bool) ([]byte, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
 	}
 	if mode := info.Mode().Perm(); private && mode&0o077 != 0 {
 		return nil, &OpenError{Path: path, Mode: mode}

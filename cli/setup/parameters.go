@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
@@ -224,7 +226,12 @@ func Encode(head string, parameters *nodev1.Parameters) ([]byte, error) {
 
 // ReadParameters reads parameters that were written by Encode, or by people.
 func ReadParameters(file string) (*nodev1.Parameters, error) {
-	text, err := os.ReadFile(file)
+	opened, err := plainfile.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = opened.Close() }() // it was only read
+	text, err := io.ReadAll(opened)
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/recovery"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
@@ -23,7 +23,7 @@ const maxWindow = 8 << 20
 // file that is sealed is not opened without a key. from says where the key is from, for errors. check is told the header before anything else is read, and its error is returned: anybody can sign a
 // file by a CA of their own.
 func Inspect(ctx context.Context, path string, key *recovery.Key, from string, check func(*snapshot.Header) error) (header *snapshot.Header, opened bool, err error) {
-	file, err := os.Open(path)
+	file, err := plainfile.Open(path)
 	if err != nil {
 		return nil, false, fault.File(err, "cannot read the snapshot", "Name the file that `reeve store snapshot` wrote.")
 	}

@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/reeveproject/reeve/core/genesis"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -30,7 +30,7 @@ func CheckBuiltin(parameters *nodev1.Parameters) (problems []error) {
 }
 
 func checkBuiltin(path string, built *nodev1.Genesis) error {
-	executable, err := os.Open(path)
+	executable, err := plainfile.Open(path)
 	if err != nil {
 		return err
 	}

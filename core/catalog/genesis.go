@@ -18,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -133,7 +134,7 @@ func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.
 	failed := func(err error) error {
 		return fmt.Errorf("catalog: the built-in plugin %s (plugins[].path in the parameters): %w", builtin.GetPath(), err)
 	}
-	executable, err := os.Open(builtin.GetPath())
+	executable, err := plainfile.Open(builtin.GetPath())
 	if err != nil {
 		return nil, failed(err)
 	}

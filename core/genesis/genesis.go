@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/remit"
@@ -27,7 +27,7 @@ const maxSize = 64 << 20
 
 // Load reads and checks a genesis catalog. The error lists every problem.
 func Load(path string) (*nodev1.Genesis, error) {
-	file, err := os.Open(path)
+	file, err := plainfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("genesis: %w: build it with `reeved genesis`, or remove `genesis` from the parameters", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/proto/attest"
 	"github.com/reeveproject/reeve/proto/limits"
+	"github.com/reeveproject/reeve/proto/plainfile"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -52,7 +53,7 @@ func AddReports(g *nodev1.Genesis, directory string) (others []string, err error
 }
 
 func readReport(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
+	"github.com/reeveproject/reeve/proto/plainfile"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
@@ -21,7 +21,7 @@ func Ticket(register *nodev1.Register) (*clusterv1.TicketText, error) {
 		}
 		return text, nil
 	}
-	file, err := os.Open(path)
+	file, err := plainfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("params: there is no ticket file %s (register.ticket_file in the parameters): make a ticket with `reeve ticket create`, and put its text there: %w", path, fs.ErrNotExist)
 	}
