@@ -141,3 +141,36 @@ func TestNewFileSystem(t *testing.T) {
 		}
 	}
 }
+
+// A directory that was moved, and moved again, before or after its node was started in between, is the same cluster. So it is back at its first place.
+func TestMovedTwice(t *testing.T) {
+	root, plan, places := makePlan(t)
+	at := func(name string) string { return filepath.Join(root, name) }
+	first, err := dev.Make(at("a"), plan, places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range [][]string{{"a", "b", "c"}, {"c", "d"}, {"d", "e", "a"}} {
+		for i := range len(way) - 1 {
+			if err := os.Rename(at(way[i]), at(way[i+1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := at(way[len(way)-1])
+		now, err := dev.Make(last, plan, places)
+		if err != nil {
+			t.Fatalf("%v: %v", way, err)
+		}
+		if now.Parameters.GetDirectories().GetSystem() != filepath.Join(last, "system") || now.Parameters.GetBootstrap().String() != first.Parameters.GetBootstrap().String() {
+			t.Errorf("%v: %s", way, now.Parameters)
+		}
+	}
+	// The cluster hears of each place at which the directory was when its node ran.
+	now, err := dev.Find(at("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if former, err := now.Moved(); err != nil || strings.Join(former, " ") != strings.Join([]string{at("a"), at("c"), at("d")}, " ") {
+		t.Errorf("%q, %v", former, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/proto/mountinfo"
 )
 
 // ErrNotRunning says that no node serves its API in a dev directory, or at a socket.
@@ -76,14 +78,46 @@ func lockHolder(path string) (pid int, held bool) {
 	if err != nil {
 		return 0, false
 	}
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(lock.Dev), unix.Minor(lock.Dev), lock.Ino)
+	devices := []uint64{lock.Dev}
+	// On btrfs, stat tells a device of the subvolume, and the list of locks that of the file system, as the list of mounts does.
+	if mounts, err := mountinfo.Own(); err == nil {
+		if on := mountinfo.On(mounts, path); on != nil {
+			devices = append(devices, on.Device)
+		}
+	}
+	is := func(file string) bool {
+		return slices.ContainsFunc(devices, func(device uint64) bool {
+			return file == fmt.Sprintf("%02x:%02x:%d", unix.Major(device), unix.Minor(device), lock.Ino)
+		})
+	}
 	for line := range strings.Lines(string(locks)) {
-		if fields := strings.Fields(line); len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == file {
+		if fields := strings.Fields(line); len(fields) > 5 && fields[1] == "FLOCK" && is(fields[5]) {
 			pid, _ := strconv.Atoi(fields[4])
+			// Subvolumes of btrfs number their files each for itself.
+			if pid > 0 && !hasOpen(pid, path) {
+				continue
+			}
 			return max(pid, 0), true
 		}
 	}
 	return 0, false
+}
+
+// hasOpen reports whether a process has a file open, or may have: those of another user's process are not seen.
+func hasOpen(pid int, path string) bool {
+	file, err := os.Stat(path)
+	if err != nil {
+		return true
+	}
+	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	names, err := os.ReadDir(descriptors)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(names, func(name os.DirEntry) bool {
+		other, err := os.Stat(filepath.Join(descriptors, name.Name()))
+		return err == nil && os.SameFile(file, other)
+	})
 }
 
 // dialSocket connects to the socket of a node's own API. The process that listens is root's, the caller's or that of the owner of trusted, which

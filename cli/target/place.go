@@ -59,7 +59,9 @@ func Former(dir string) (former string, copied bool) {
 		return "", false
 	}
 	inode, err := Inode(own)
-	if recorded, errRead := os.ReadFile(filepath.Join(own, PlaceName)); err == nil && errRead == nil && strings.TrimSpace(string(recorded)) == inode {
+	// File systems number their files each for itself: a copy on another one may have the number of the original, and then both have it.
+	atFormer, errFormer := Inode(former)
+	if recorded, errRead := os.ReadFile(filepath.Join(own, PlaceName)); err == nil && errRead == nil && strings.TrimSpace(string(recorded)) == inode && (errFormer != nil || atFormer != inode) {
 		return former, false
 	}
 	_, err = os.Lstat(filepath.Join(former, "reeved.yaml"))

@@ -232,22 +232,10 @@ func (m *Mark) Forget() error {
 
 // mountOf returns the mount that a path lies on; nil if that is the root file system. A path that is not there lies where its nearest parent does.
 func mountOf(mounts []mountinfo.Mount, path string) *mountinfo.Mount {
-	real, err := filepath.EvalSymlinks(path)
-	for err != nil && path != filepath.Dir(path) {
-		path = filepath.Dir(path)
-		real, err = filepath.EvalSymlinks(path)
+	if on := mountinfo.On(mounts, path); on != nil && on.Target != "/" {
+		return on
 	}
-	var on *mountinfo.Mount
-	for i, mount := range mounts {
-		// Of two at the same directory the later one is on top.
-		if within(real, mount.Target) && (on == nil || len(mount.Target) >= len(on.Target)) {
-			on = &mounts[i]
-		}
-	}
-	if on == nil || on.Target == "/" {
-		return nil
-	}
-	return on
+	return nil
 }
 
 // uuidOf returns the ID of a device's file system; "" if the machine does not tell it.

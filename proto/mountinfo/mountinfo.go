@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,24 @@ func Own() ([]Mount, error) {
 		return nil, err
 	}
 	return Parse(content)
+}
+
+// On returns the mount that a path lies on; nil if none of them is. A path that is not there lies where its nearest parent does.
+func On(mounts []Mount, path string) *Mount {
+	real, err := filepath.EvalSymlinks(path)
+	for err != nil && path != filepath.Dir(path) {
+		path = filepath.Dir(path)
+		real, err = filepath.EvalSymlinks(path)
+	}
+	var on *Mount
+	for i, mount := range mounts {
+		within := real == mount.Target || strings.HasPrefix(real, strings.TrimSuffix(mount.Target, "/")+"/")
+		// Of two at the same directory the later one is on top.
+		if within && (on == nil || len(mount.Target) >= len(on.Target)) {
+			on = &mounts[i]
+		}
+	}
+	return on
 }
 
 // Parse parses /proc/PID/mountinfo. A malformed line is an error: a mount that was skipped would count as not mounted.
