@@ -49,7 +49,7 @@ type marker struct {
 	MemberID string `json:"memberId,omitempty"`
 	// Former is the member in whose place this one joins, by itself: its data was put aside. Empty: there is none, or this one has joined.
 	Former string `json:"former,omitempty"`
-	// Generation and GenerationID are those of the store that the member has joined: zero and empty for the first one, and for a member that has not joined.
+	// Generation and GenerationID are those of the store of which the member has the data: zero and empty for the first one, and for a member that has none yet.
 	Generation   uint64 `json:"generation,omitempty"`
 	GenerationID string `json:"generationId,omitempty"`
 }

@@ -250,6 +250,10 @@ func (s *Store) start(ctx context.Context) (err error) {
 		}
 		s.finished.Store(true)
 	}
+	// The marker says it, too, for a member that asks the others and cannot read its data.
+	if err := s.joined(s.Generation()); err != nil {
+		return err
+	}
 	if err := removeReceived(config.Directory); err != nil {
 		return err
 	}
