@@ -6,13 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // TestFormerNodesComeToARestoredCluster restores the first of three nodes from a snapshot. As long as the two others have a majority of the former store, they stay with it. When they have none any more,
@@ -97,17 +93,12 @@ func nameCurator(t *testing.T, file, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parameters, err := params.Parse(file, content)
-	if err != nil {
-		t.Fatal(err)
+	before, after, found := strings.Cut(string(content), "network:\n")
+	indent := after[:len(after)-len(strings.TrimLeft(after, " "))]
+	if !found || indent == "" {
+		t.Fatalf("the parameters in %s have no section network:\n%s", file, content)
 	}
-	if parameters.Network == nil {
-		parameters.Network = &nodev1.Network{}
-	}
-	parameters.Network.Curators = append(parameters.Network.Curators, address)
-	if content, err = protojson.Marshal(parameters); err != nil {
-		t.Fatal(err)
-	}
+	content = []byte(before + "network:\n" + indent + "curators: [" + address + "]\n" + after)
 	if err := os.WriteFile(file, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
