@@ -184,7 +184,7 @@ func (r *restoring) make(ctx context.Context, opened *restore.Snapshot) error {
 		return fmt.Errorf("cannot restore cluster %s on node %s: %w", opened.Manifest.ClusterID, home.NodeID, cause)
 	}
 	r.say("Cluster %s is restored, and node %s is its only node that runs. Now:", home.ClusterID, home.NodeID)
-	r.say("  1. Start reeved on this machine as always.")
+	r.say("  1. Start reeved on this machine as always. An encrypted volume is opened by its TPM, or by `reeve node unlock`.")
 	r.say("  2. Sign in (`reeve login`) at the address of this machine, and look at `reeve node list`.")
 	r.say("  3. Start the former nodes that are left. They come back by themselves if they know this machine's address: it has that of a former curator, or network.curators in their parameters names it.")
 	r.say("  4. Delete the nodes that are gone for good: `reeve node delete NODE`.")

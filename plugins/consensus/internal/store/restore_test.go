@@ -139,7 +139,6 @@ func TestRestore(t *testing.T) {
 		t.Errorf("generation %v, %v", generation, err)
 	}
 	member := s.MemberID()
-	_, again := sent(t, s)
 	closeStore()
 
 	// The same again finds what there is, and reads nothing.
@@ -150,7 +149,7 @@ func TestRestore(t *testing.T) {
 	if now := s.Generation(); s.MemberID() != member || now.Number != 1 || !bytes.Equal(now.ID, generation.GetId()) {
 		t.Errorf("member %s of generation %s", s.MemberID(), now)
 	}
-	line, again = sent(t, s)
+	line, again := sent(t, s)
 	closeStore()
 	existing := restored
 	existing.Restored = false
