@@ -104,6 +104,7 @@ type Client struct {
 	told       *StoreChange
 	// lost is since when there is no contact; nil: there is. Written by the judge of contact.
 	lost    atomic.Pointer[time.Time]
+	had     atomic.Bool                      // there was contact since the node started
 	pace    *pace                            // the report worker's: how much it has sent
 	wire    atomic.Pointer[net.Conn]         // what the session's connection goes over
 	offered atomic.Pointer[x509.Certificate] // the SVID of the last handshake; nil: the node proved itself by its key

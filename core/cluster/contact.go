@@ -58,6 +58,7 @@ func (c *Client) judgeContact(ctx context.Context) {
 		switch {
 		case contact.OK:
 			c.lost.Store(nil)
+			c.had.Store(true)
 		case before.OK:
 			c.lost.Store(&now)
 		}

@@ -19,6 +19,9 @@ const (
 	followAfter = 30 * time.Second
 	// shownID is how much of the ID of a generation people are shown, in bytes.
 	shownID = 4
+	// recoveredAfter is the same for a store that a survivor of a lost majority has begun, and a node that has had no contact since it started: its own member, and those of others that were lost and
+	// start now, do not serve before they know of that store, and know of it by this node. It is time enough to ask the other curators.
+	recoveredAfter = 300 * time.Millisecond
 )
 
 // Generation tells the stores of a cluster apart: one that was restored from a snapshot, or begun again by a survivor, is another one than before. The zero Generation is a cluster's first store.
@@ -73,7 +76,7 @@ func (s *session) follows(response *clusterv1.WatchResponse) error {
 		return nil
 	}
 	if before != nil {
-		if refusal := s.refuses(*before, offered); refusal != "" {
+		if refusal := s.refuses(*before, offered, response.GetStoreRecovered()); refusal != "" {
 			s.tell(StoreChange{Before: *before, Offered: offered, Curator: s.to.address, Refused: refusal})
 			return errors.New(refusal)
 		}
@@ -91,13 +94,17 @@ func (s *session) follows(response *clusterv1.WatchResponse) error {
 }
 
 // refuses returns why the node does not follow another store; empty: it does.
-func (s *session) refuses(before, offered Generation) string {
+func (s *session) refuses(before, offered Generation, recovered bool) string {
 	what := fmt.Sprintf("the curator at %s serves %s of the cluster's store, and this node follows %s", s.to.address, offered, before)
 	if offered.Number < before.Number {
 		return what + ", which was begun later: the curator's node is to come to that store, as a member of a former one does by itself when it reaches the others"
 	}
 	lost := s.lost.Load()
-	if contact, _ := s.contact.Get(); !contact.OK && lost != nil && time.Since(*lost) >= followAfter {
+	after := followAfter
+	if recovered && !s.had.Load() {
+		after = recoveredAfter
+	}
+	if contact, _ := s.contact.Get(); !contact.OK && lost != nil && time.Since(*lost) >= after {
 		return ""
 	}
 	return what + ", of which a majority may be alive: stop the node that serves the other one if it is; otherwise this node follows that soon"

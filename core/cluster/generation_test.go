@@ -110,3 +110,30 @@ func TestAnotherStoreIsFollowed(t *testing.T) {
 		m.at(first, "3")
 	})
 }
+
+// TestRecoveredStoreIsFollowedAtTheStart holds that a node which was away comes to a store that a survivor has begun before its own former store, whose majority may come back with it, is alive.
+func TestRecoveredStoreIsFollowedAtTheStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "generation.json")
+	withCurators(t, 2, func(t *testing.T, m *many) {
+		first, other := m.addresses[0], m.addresses[1]
+		_ = m.following(t, path)
+		end := m.run()
+		m.at(first, "1")
+		end()
+		m.down[first]()
+		m.ofGeneration(other, 9, 1, "recovered")
+		offered, _ := m.curators[other].view.Get()
+		offered.StoreRecovered = true // nobody watches yet
+
+		told := m.following(t, path)
+		defer m.run()()
+		began := time.Now()
+		await(t, m.client.View(), func(v *cluster.View) bool { return v.Revision == 9 })
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it was followed after %s", took)
+		}
+		if list := told.list(); len(list) == 0 || list[len(list)-1].Refused != "" || list[len(list)-1].Offered.Number != 1 {
+			t.Errorf("told %+v", list)
+		}
+	})
+}

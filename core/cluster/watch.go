@@ -112,6 +112,7 @@ func sameOwn(response, before *clusterv1.WatchResponse) *clusterv1.WatchResponse
 		Revision: response.GetRevision(), Directory: response.GetDirectory(), Node: before.GetNode(), Plugins: before.GetPlugins(), CaCertificates: before.GetCaCertificates(),
 		OwnerPublicKey: before.GetOwnerPublicKey(), Operators: before.GetOperators(), Policy: before.GetPolicy(),
 		StoreGeneration: before.GetStoreGeneration(), StoreGenerationId: before.GetStoreGenerationId(),
+		StoreRecovered: before.GetStoreRecovered(),
 	}
 }
 

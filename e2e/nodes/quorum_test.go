@@ -117,8 +117,9 @@ func TestLostMajority(t *testing.T) {
 			t.Errorf("what the member of node %d had was not put aside: %v", number, err)
 		}
 	}
-	if count, seen := lighthouseCount(t, c, 3, http.MethodGet); count != counted {
-		t.Errorf("the counter is %d, was %d: %s", count, counted, seen)
-	}
+	eventually.True(t, patience, "the counter is what it was", func() (bool, string) {
+		count, seen := lighthouseCount(t, c, 3, http.MethodGet)
+		return count == counted, fmt.Sprint(count, seen)
+	})
 	c.Down(t)
 }

@@ -262,7 +262,10 @@ func joiner(config Config) func(context.Context, *consensusv1.JoinRequest) (*con
 	}
 }
 
-// askAll asks all members at the same time, since one that cannot be reached may answer nothing at all. The first answer that settles it counts.
+// settleBound is how long the other answers are waited for when one says that the member was removed. Members that are alive answer at once.
+const settleBound = time.Second
+
+// askAll asks all members at the same time, since one that cannot be reached may answer nothing at all. The first answer that settles it counts, but that a member was removed counts last.
 func askAll(ctx context.Context, network Network, nodes []string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
 	type reply struct {
 		node   string
@@ -282,20 +285,35 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 	}
 	var said []string
 	unwanted := false
+	var removed error
+	var settled <-chan time.Time
 	for range nodes {
-		reply := <-replies
+		var reply reply
+		select {
+		case reply = <-replies:
+		case <-settled:
+			return nil, removed
+		}
 		message := status.Convert(reply.err).Message()
 		switch status.Code(reply.err) {
 		case codes.OK:
 			return reply.answer, nil
 		case codes.FailedPrecondition:
-			return nil, fmt.Errorf("%w: %s", store.ErrRemoved, message)
+			// A member that another store has removed may be one of a store that is alive.
+			removed = fmt.Errorf("%w: %s", store.ErrRemoved, message)
+			if settled == nil {
+				settled = time.After(settleBound)
+			}
+			continue
 		case codes.AlreadyExists:
 			return nil, fmt.Errorf("%w: %s", store.ErrElsewhere, message)
 		case codes.PermissionDenied:
 			unwanted = true // as a quorum has it, unless another one knows better
 		}
 		said = append(said, fmt.Sprintf("node %s: %s", reply.node, message))
+	}
+	if removed != nil {
+		return nil, removed
 	}
 	slices.Sort(said)
 	reason := store.ErrWaiting

@@ -198,12 +198,19 @@ func (s *Store) cutOff() bool {
 
 // isRemoved asks the others whether the member was removed. That nobody answers says nothing.
 func (s *Store) isRemoved(ctx context.Context) bool {
+	_, removed := s.askPlace(ctx)
+	return removed
+}
+
+// askPlace asks the others whether the member is one of them. answered: somebody knows.
+func (s *Store) askPlace(ctx context.Context) (answered, removed bool) {
 	answer, err := s.askOthers(ctx, s.etcd.Server.MemberID().String())
 	if err == nil {
 		s.others.set(answer.GetMembers())
 		s.introduce(answer.GetMembers())
 	}
-	return errors.Is(err, ErrRemoved)
+	removed = errors.Is(err, ErrRemoved)
+	return err == nil || removed, removed
 }
 
 // asksRemoved is isRemoved for a member that does not run.

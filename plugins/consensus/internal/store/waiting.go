@@ -84,8 +84,13 @@ func (s *Store) awaitUsers(ctx context.Context) error {
 	return s.EnsureUser(ctx, s.plan.ClusterUser)
 }
 
-// firstAskBound is how long a member that starts waits for what the others say of it. Who answers does so at once; the directory may take two seconds to come.
-const firstAskBound = 4 * time.Second
+const (
+	// firstAskBound is how long a member that starts waits for what the others say of it, where one of them is away: it may have become the only one of a store that was begun again. What is needed to ask
+	// it, the role has when the node has found a curator.
+	firstAskBound = 10 * time.Second
+	// firstAskAgain is the pause between two questions.
+	firstAskAgain = 200 * time.Millisecond
+)
 
 // awaitService waits until the member serves, or the others say that it was removed. A member that was away asks them before it serves: the former members of a store that was begun again without them
 // may have a majority among themselves.
@@ -123,12 +128,27 @@ func (s *Store) awaitService(ctx context.Context) error {
 	return nil
 }
 
-// askFirst asks the others, if there are any, whether a member that has been one of them still is.
+// askFirst asks the others, if there are any, whether a member that has been one of them still is. Where all of them start again with the same CA, nobody has begun another store.
 func (s *Store) askFirst(ctx context.Context) (removed bool) {
 	if s.config.Join == nil || s.config.Place == nil || !s.finished.Load() || len(s.otherPeers()) == 0 {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAskBound)
 	defer cancel()
-	return s.peering.bind(ctx) == nil && s.isRemoved(ctx)
+	if s.peering.bind(ctx) != nil {
+		return false
+	}
+	for {
+		if s.closing() || len(s.Ask(ctx)) > len(s.otherPeers()) {
+			return false
+		}
+		if answered, removed := s.askPlace(ctx); answered {
+			return removed
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(firstAskAgain):
+		}
+	}
 }

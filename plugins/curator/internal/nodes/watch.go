@@ -9,6 +9,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/held"
 )
 
@@ -85,6 +86,7 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*held.Message, erro
 			Node: node, CaCertificates: snapshot.Common.CA, OwnerPublicKey: snapshot.Common.Owner, Operators: snapshot.Common.Operators,
 			Policy: snapshot.Common.Policy, Plugins: Plugins(snapshot.State, node),
 			StoreGeneration: snapshot.Common.Generation.GetNumber(), StoreGenerationId: snapshot.Common.Generation.GetId(),
+			StoreRecovered: snapshot.Common.Generation.GetKind() == consensusv1.StoreGenerationKind_STORE_GENERATION_KIND_RECOVERED,
 		}
 		if proto.Equal(response, s.response) {
 			if response = s.response; !directory {

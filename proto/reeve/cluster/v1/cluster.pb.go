@@ -1160,8 +1160,10 @@ type WatchResponse struct {
 	// The generation of the store: how often it was begun again from former data, and the random ID of the last time. 0 and empty: it is the first one.
 	StoreGeneration   uint64 `protobuf:"varint,11,opt,name=store_generation,json=storeGeneration,proto3" json:"store_generation,omitempty"`
 	StoreGenerationId []byte `protobuf:"bytes,12,opt,name=store_generation_id,json=storeGenerationId,proto3" json:"store_generation_id,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Whether a survivor of a lost majority has begun it: an operator has said that the other members are lost. Otherwise it was restored from a snapshot, or is the first one.
+	StoreRecovered bool `protobuf:"varint,13,opt,name=store_recovered,json=storeRecovered,proto3" json:"store_recovered,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
@@ -1276,6 +1278,13 @@ func (x *WatchResponse) GetStoreGenerationId() []byte {
 		return x.StoreGenerationId
 	}
 	return nil
+}
+
+func (x *WatchResponse) GetStoreRecovered() bool {
+	if x != nil {
+		return x.StoreRecovered
+	}
+	return false
 }
 
 // DirectoryDifference makes one directory of another.
@@ -6189,7 +6198,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\fWatchRequest\x12 \n" +
 	"\vdifferences\x18\x01 \x01(\bR\vdifferences\x12\x14\n" +
 	"\x05parts\x18\x02 \x01(\bR\x05parts\x12\x1b\n" +
-	"\tomit_same\x18\x03 \x01(\bR\bomitSame\"\xcb\x04\n" +
+	"\tomit_same\x18\x03 \x01(\bR\bomitSame\"\xf4\x04\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
@@ -6205,7 +6214,8 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04more\x18\n" +
 	" \x01(\bR\x04more\x12)\n" +
 	"\x10store_generation\x18\v \x01(\x04R\x0fstoreGeneration\x12.\n" +
-	"\x13store_generation_id\x18\f \x01(\fR\x11storeGenerationId\"\x8d\x01\n" +
+	"\x13store_generation_id\x18\f \x01(\fR\x11storeGenerationId\x12'\n" +
+	"\x0fstore_recovered\x18\r \x01(\bR\x0estoreRecovered\"\x8d\x01\n" +
 	"\x13DirectoryDifference\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x122\n" +
