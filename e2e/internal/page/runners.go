@@ -31,6 +31,7 @@ func Runners() []Runner {
 		{"docs/how-to/replace-a-damaged-member.md", "e2e/howto", "TestReplaceADamagedMember"},
 		{"docs/how-to/replace-a-dead-node.md", "e2e/howto", "TestReplaceADeadNode"},
 		{"docs/how-to/rotate-the-ca.md", "e2e/howto", "TestRotateTheCA"},
+		{"docs/how-to/schedule-snapshots.md", "e2e/howto", "TestScheduledSnapshots"},
 		{"docs/how-to/run-kubernetes.md", "e2e/kubernetes", "TestRunKubernetes"},
 		{"docs/how-to/unlock-a-node.md", "e2e/howto", "TestUnlockANode"},
 		{"docs/how-to/use-a-tpm.md", "e2e/howto", "TestUseATPM"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/encoding/protodelim"
 
@@ -224,5 +225,54 @@ func TestRehearsalIsBounded(t *testing.T) {
 	// The race detector does not look whether it was given memory.
 	if !errors.Is(err, store.ErrRehearsal) || !strings.Contains(err.Error(), "needs more than 64 MiB of memory") && !strings.Contains(err.Error(), "SIGSEGV") {
 		t.Error(err)
+	}
+}
+
+// TestLeaderChangesWhileASnapshotIsTaken holds that a snapshot stays what the store was at its revision when another member comes to lead in the middle of it.
+func TestLeaderChangesWhileASnapshotIsTaken(t *testing.T) {
+	directory := storetest.Directory(t)
+	s, _ := storetest.Open(t, directory, storetest.Plan)
+	large(t, s)
+	storetest.Join(t, s, directory)
+	members, err := s.Client().MemberList(store.Root(storetest.Context(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := s.Server().MemberID()
+	other := own
+	for _, member := range members.Members {
+		if member.ID != uint64(own) {
+			other = types.ID(member.ID)
+		}
+	}
+	storetest.Eventually(t, "this member leads", func() bool {
+		if s.Server().Leader() == own {
+			return true
+		}
+		_ = s.Server().MoveLeader(storetest.Context(t), uint64(s.Server().Leader()), uint64(own))
+		return false
+	})
+	looks := 0
+	s.SetFreeSpace(func() (int64, int64) {
+		if looks++; looks == 3 { // in the middle of the copy
+			storetest.Eventually(t, "the other member leads", func() bool {
+				_ = s.Server().MoveLeader(storetest.Context(t), uint64(s.Server().Leader()), uint64(other))
+				return s.Server().Leader() == other
+			})
+			write(t, s, "/k/meanwhile", "v")
+		}
+		return 1 << 40, 1 << 40
+	})
+	taken, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{Rehearse: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	manifest, err := snapshot.ParseManifest(taken.Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := revisions(t, unpack(t, manifest, taken)); got["/k/meanwhile"] != 0 || got["/k/0"] == 0 || looks < 3 {
+		t.Errorf("after %d looks it has %v", looks, got)
 	}
 }

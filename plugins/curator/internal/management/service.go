@@ -36,6 +36,7 @@ type Store interface {
 	ReadNodes(ctx context.Context, beginning string) (*store.State, error)
 	ReadReported(ctx context.Context, records *store.State, first, last string) (*store.State, error)
 	ReadRecords(ctx context.Context) (*store.State, error)
+	ReadSnapshots(ctx context.Context) (*store.State, error)
 	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 	Preview(ctx context.Context, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 	ListAudit(ctx context.Context, before uint64, limit int) (entries []*clusterv1.AuditEntry, more bool, err error)

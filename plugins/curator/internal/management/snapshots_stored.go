@@ -18,7 +18,7 @@ const storedPart = 256 << 10
 
 // ListSnapshots implements clusterv1.ManagementServiceServer.
 func (s *Service) ListSnapshots(ctx context.Context, _ *clusterv1.ListSnapshotsRequest) (*clusterv1.ListSnapshotsResponse, error) {
-	state, err := s.config.Store.ReadCluster(ctx)
+	state, err := s.config.Store.ReadSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Service) GetSnapshot(request *clusterv1.GetSnapshotRequest, stream grpc
 
 // elsewhere says which node has a snapshot.
 func (s *Service) elsewhere(ctx context.Context, name string) error {
-	state, err := s.config.Store.ReadCluster(ctx)
+	state, err := s.config.Store.ReadSnapshots(ctx)
 	if err != nil {
 		return err
 	}

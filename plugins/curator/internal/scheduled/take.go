@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -19,24 +20,47 @@ import (
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
+const (
+	// tryAgainEvery is how soon a member is asked again that starts anew, has no quorum for a moment, or takes a snapshot for somebody else, and tryAgainFor for how long.
+	tryAgainEvery = 5 * time.Second
+	tryAgainFor   = 5 * time.Minute
+)
+
 // take takes a snapshot. While there is no room for it, the oldest ones go, but for the last.
 func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptWithin, fmt.Errorf("it was not complete within %s", attemptWithin))
 	defer cancel()
-	for {
+	for began := time.Now(); ; {
 		err := r.attempt(ctx, state, task)
-		if !lacksRoom(err) {
-			if err != nil && context.Cause(ctx) != nil {
-				return context.Cause(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case lacksRoom(err):
+			made, problem := r.directory.makeRoom()
+			if !made {
+				return errors.Join(err, problem)
 			}
+			r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest one is removed", "error", err)
+		case passes(err) && time.Since(began) < tryAgainFor:
+			r.config.Log.Debug("the member cannot take a snapshot now; trying again", "error", err)
+			timer := time.NewTimer(tryAgainEvery)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		default:
 			return err
 		}
-		made, problem := r.directory.makeRoom()
-		if !made {
-			return errors.Join(err, problem)
-		}
-		r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest one is removed", "error", err)
 	}
+}
+
+// passes reports whether a member may take a snapshot in a moment that it has not taken now.
+func passes(err error) bool {
+	var refused *memberError
+	return errors.As(err, &refused) && (refused.status.Code() == codes.Unavailable || refused.status.Code() == codes.ResourceExhausted)
 }
 
 func lacksRoom(err error) bool {

@@ -125,6 +125,21 @@ func (s *Store) ReadReported(ctx context.Context, records *State, first, last st
 	return &state, nil
 }
 
+// ReadSnapshots returns the records with what nodes have of scheduled snapshots.
+func (s *Store) ReadSnapshots(ctx context.Context) (*State, error) {
+	records, err := s.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := s.read(ctx, "read what nodes have of snapshots", clientv3.OpGet(prefixSnapshots, clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	state := *records
+	state.Snapshots = kept.Snapshots
+	return &state, nil
+}
+
 // ReadAll reads everything but the audit log and the keys of volumes as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
 func (s *Store) ReadAll(ctx context.Context) (*State, error) {
 	return s.read(ctx, "read the cluster's state",
