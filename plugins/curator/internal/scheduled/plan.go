@@ -73,7 +73,18 @@ func Next(state *store.State, now time.Time) (next *clusterv1.SnapshotTask, agai
 	if node == "" {
 		return nil, lookEvery
 	}
-	return &clusterv1.SnapshotTask{Number: last.GetNumber() + 1, NodeId: node, Asked: timestamppb.New(now)}, 0
+	return &clusterv1.SnapshotTask{Number: highest(state) + 1, NodeId: node, Asked: timestamppb.New(now)}, 0
+}
+
+// highest is the highest number that there is. A store that was begun again from a snapshot has an older task than nodes have snapshots.
+func highest(state *store.State) uint64 {
+	number := state.SnapshotTask.GetNumber()
+	for _, kept := range state.Snapshots {
+		for _, one := range kept.GetSnapshots() {
+			number = max(number, one.GetTask().GetNumber())
+		}
+	}
+	return number
 }
 
 // candidates are the nodes that run a curator and have a member that votes and answers, sorted.

@@ -145,6 +145,22 @@ func TestClocksThatJump(t *testing.T) {
 	}
 }
 
+// TestStoreThatWasBegunAgain holds that the snapshots which nodes have of the former store do not count as newer than those that are taken later.
+func TestStoreThatWasBegunAgain(t *testing.T) {
+	state := cluster()
+	former := &clusterv1.SnapshotTask{Number: 40, NodeId: "two", Asked: timestamppb.New(start.Add(-3 * interval))}
+	state.Snapshots["two"] = &clusterv1.NodeSnapshots{NodeId: "two", Snapshots: []*clusterv1.StoredSnapshot{{Task: former}}}
+	state.SnapshotTask = &clusterv1.SnapshotTask{Number: 7, NodeId: "one", Asked: timestamppb.New(start.Add(-4 * interval))}
+	state.Snapshots["one"] = &clusterv1.NodeSnapshots{NodeId: "one", Ended: state.SnapshotTask}
+	if ask(state, start) == "" || state.SnapshotTask.GetNumber() != 41 {
+		t.Fatalf("%v", state.SnapshotTask)
+	}
+	end(state, "")
+	if got := ask(state, start.Add(interval/2)); got != "" || scheduled.Good(state).GetTask().GetNumber() != 41 {
+		t.Errorf("half an interval later: %q", got)
+	}
+}
+
 // TestProblem holds what people are told.
 func TestProblem(t *testing.T) {
 	state := cluster()

@@ -53,6 +53,10 @@ type runner struct {
 	directory *Directory
 	// told is the record of this node as it was last written here; nil: it was not.
 	told *clusterv1.NodeSnapshots
+	// kept are those in the directory, as it was looked at, by the schedule of then; the zero time: never.
+	kept   []*clusterv1.StoredSnapshot
+	looked time.Time
+	by     *clusterv1.SnapshotSchedule
 }
 
 // Run takes the snapshots that this node is asked for, until ctx is done.
@@ -88,21 +92,26 @@ func (r *runner) tend(ctx context.Context, state *store.State) error {
 		own = r.told // which the state may not have yet
 	}
 	now := &clusterv1.NodeSnapshots{NodeId: r.config.NodeID, Ended: own.GetEnded(), Failure: own.GetFailure()}
-	if err := r.directory.prepare(); err != nil {
-		return err
-	}
-	if schedule != nil && task.GetNodeId() == r.config.NodeID && task.GetNumber() > own.GetEnded().GetNumber() {
+	ours := schedule != nil && task.GetNodeId() == r.config.NodeID && task.GetNumber() > own.GetEnded().GetNumber()
+	if ours {
+		if err := r.directory.prepare(); err != nil {
+			return err
+		}
 		failure, err := r.end(ctx, state, task)
 		if err != nil {
 			return err
 		}
 		now.Ended, now.Failure = task, failure
 	}
-	kept, err := r.keep(schedule)
-	if err != nil {
-		return err
+	// The state changes often, and the directory does not.
+	if ours || r.looked.IsZero() || time.Since(r.looked) >= lookEvery || !proto.Equal(schedule, r.by) {
+		kept, err := r.keep(schedule)
+		if err != nil {
+			return err
+		}
+		r.kept, r.looked, r.by = kept, time.Now(), schedule
 	}
-	if now.Snapshots = kept; !proto.Equal(now, own) && (own != nil || now.Ended != nil || len(kept) > 0) {
+	if now.Snapshots = r.kept; !proto.Equal(now, own) && (own != nil || now.Ended != nil || len(r.kept) > 0) {
 		if err := r.config.Store.PutSnapshots(ctx, now); err != nil {
 			return err
 		}
@@ -112,8 +121,11 @@ func (r *runner) tend(ctx context.Context, state *store.State) error {
 	return nil
 }
 
-// keep removes those that are too many. Without a schedule all stay.
+// keep removes what was not finished, and those that are too many. Without a schedule all stay.
 func (r *runner) keep(schedule *clusterv1.SnapshotSchedule) ([]*clusterv1.StoredSnapshot, error) {
+	if err := r.directory.prepare(); err != nil {
+		return nil, err
+	}
 	if schedule == nil {
 		return r.directory.List()
 	}

@@ -19,7 +19,7 @@ func (w *worker) askSnapshot(ctx context.Context, state *store.State) (again tim
 	call := w.config.Call("AskSnapshot", map[string]string{"node_id": next.GetNodeId(), "number": strconv.FormatUint(next.GetNumber(), 10)})
 	_, err = w.config.Store.UpdateFenced(ctx, call, w.fence, func(stored *store.State) (*store.Change, error) {
 		// What this curator knows may be older.
-		asked = stored.Demands().GetSnapshots() != nil && stored.SnapshotTask.GetNumber()+1 == next.GetNumber()
+		asked = stored.Demands().GetSnapshots() != nil && stored.SnapshotTask.GetNumber() == state.SnapshotTask.GetNumber()
 		if !asked {
 			return nil, nil
 		}
