@@ -50,11 +50,12 @@ With --volume fscrypt, as root, what the nodes keep is encrypted, in an image be
 			if cmd.Flags().Changed("nodes") && (options.nodes < 1 || options.nodes > dev.MaxNodes) {
 				return fault.New(fault.Usage, fmt.Sprintf("a dev directory cannot have %d nodes", options.nodes), fmt.Sprintf("Give --nodes from 1 to %d.", dev.MaxNodes))
 			}
+			options.plan.Again = options.again
 			return c.up(cmd.Context(), dir, options)
 		},
 	}
 	cmd.Flags().BoolVar(&options.detach, "detach", false, "return when the nodes are up, and leave them running")
-	cmd.Flags().BoolVar(&options.again, "again", false, "give up a node of which the directory has only the parameters, and make another one")
+	cmd.Flags().BoolVar(&options.again, "again", false, "give up a node of which the directory has only the parameters, or whose disk is not mounted, and make another one")
 	cmd.Flags().IntVar(&options.nodes, "nodes", 0, "how many nodes the cluster gets, 1 to 9 (default as many as it has, or one)")
 	cmd.Flags().StringVar(&options.plan.Plugins, "plugins", "", "directory with the built-in plugins (default: plugins beside reeve)")
 	cmd.Flags().StringVar(&options.plan.HostsFile, "hosts-file", "", "the file that the role hostsfile of the first node manages (default D/hosts)")

@@ -94,6 +94,9 @@ func Make(path string, plan Plan, places Places) (*Directory, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := places.checkDisk(path, plan.Again); err != nil {
+		return nil, err
+	}
 	state, err := chooseState(path, places)
 	if err != nil {
 		return nil, makeFault(err, path)
@@ -153,6 +156,8 @@ func (d *Directory) fill(plan Plan, places Places) error {
 		return err
 	}
 	d.Parameters = parameters
+	// Where it cannot be remembered the cluster runs all the same.
+	_ = places.keepDisk(d.Path, d.State)
 	return d.makeRun()
 }
 

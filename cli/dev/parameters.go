@@ -19,6 +19,8 @@ type Plan struct {
 	Volume string
 	// Namespaces gives every node a network namespace with an address of its own.
 	Namespaces bool
+	// Again gives up a dev directory whose disk is not mounted.
+	Again bool
 }
 
 // parameters makes those of the first node of a directory.

@@ -23,6 +23,8 @@ type Places struct {
 	State string
 	// Run holds the run directories. Paths of sockets end at 107 bytes and a node may use 59 of them, so that it has to be short.
 	Run string
+	// Disks holds what is remembered of the disks of dev directories; empty: nothing is.
+	Disks string
 }
 
 // maxRun is the longest path of a run directory that reeved accepts.
@@ -30,9 +32,15 @@ const maxRun = 48
 
 // HostPlaces returns the places that fit the host and the user.
 func HostPlaces() Places {
-	places := Places{State: "/var/lib/reeve/dev", Run: "/run/reeve"}
+	places := Places{State: "/var/lib/reeve/dev", Run: "/run/reeve", Disks: "/var/lib/reeve/dev-disks"}
 	if os.Geteuid() == 0 {
 		return places
+	}
+	places.Disks = ""
+	if kept := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(kept) {
+		places.Disks = filepath.Join(kept, "reeve", "dev-disks")
+	} else if home, err := os.UserHomeDir(); err == nil {
+		places.Disks = filepath.Join(home, ".local", "state", "reeve", "dev-disks")
 	}
 	places.Run = filepath.Join(os.TempDir(), "reeve-"+strconv.Itoa(os.Geteuid()))
 	if runtime := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtime) {
