@@ -44,7 +44,7 @@ func TestStepsOfConsensusAndCurator(t *testing.T) {
 	defer s.explain()
 	s.firstStart()
 	s.grow()
-	for _, part := range []func(){s.members, s.replacement, s.users, s.machines, s.rotation} {
+	for _, part := range []func(){s.members, s.replacement, s.snapshots, s.users, s.machines, s.rotation} {
 		part()
 		s.writes.through(t)
 	}

@@ -41,7 +41,7 @@ func main() {
 			ConfigurationSchema: configurationSchema,
 			// Twice the quota of a store by default: etcd's index and what it sends to a member that is behind are in memory, besides the pages of the database.
 			Grants: []role.Grant{role.GrantLimit(map[string]string{"memory": "4Gi"}), role.GrantListen(role.AnyPort), role.GrantConnect(role.AnyPort)},
-			// It runs no program. Its users are reached through Unix sockets, the other members by TCP, as soon as there are any.
+			// It runs no program but itself, to rehearse snapshots (internal/rehearsal). Its users are reached through Unix sockets, the other members by TCP, as soon as there are any.
 			GivesUp: []string{role.GiveUpProcesses},
 			// The cluster API needs the store, and the store needs nothing of the cluster: it must be there first, and last.
 			StartsFromCache: true,
