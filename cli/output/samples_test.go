@@ -71,6 +71,8 @@ func samples() map[string]output.Document {
 		"resealed":              output.Resealed{NodeID: sampleNode, PCRs: []uint32{7}, Expected: map[string]string{}},
 		"resealed-dry":          output.Resealed{NodeID: sampleNode, DryRun: true, PCRs: []uint32{4, 7}, Expected: map[string]string{"7": "00ff"}},
 		"resealed-file":         output.Resealed{NodeID: sampleNode, PCRs: []uint32{}, Expected: map[string]string{}},
+		"peers":                 output.Peers{NodeID: sampleNode, Peers: []string{"192.0.2.21", "node-3.example.com"}},
+		"peers-dry":             output.Peers{NodeID: sampleNode, DryRun: true, Peers: []string{}},
 		"recovery-key":          output.RecoveryKey{File: "recovery.key", Recipient: "age1x"},
 		"recovery-key-text":     output.RecoveryKey{Recipient: "age1x", Text: "# public key: age1x\nAGE-SECRET-KEY-1X\n"},
 		"status-empty":          output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []*clusterv1.Missing{}}, Membership: &hostv1.Membership{}, Cluster: output.Cluster{Curators: []string{}}, Roles: []*clusterv1.InstanceStatus{}},

@@ -209,16 +209,22 @@ func (r Resealed) table(w io.Writer, _ time.Time) {
 // Peers is the document of `reeve node peers`.
 type Peers struct {
 	NodeID string `json:"node_id"`
+	// DryRun says that nothing was changed: it is what would have been done.
+	DryRun bool `json:"dry_run"`
 	// Peers are the machines on which the node looks for others, those of its parameters first.
 	Peers []string `json:"peers"`
 }
 
 func (p Peers) table(w io.Writer, _ time.Time) {
+	verb, end := " looks", "`reeve status` shows whether it finds them."
+	if p.DryRun {
+		verb, end = " would look", "Nothing was changed (--dry-run)."
+	}
 	if len(p.Peers) == 0 {
-		line(w, Called(p.NodeID), " looks for other nodes only where it knows them to be.")
+		line(w, Called(p.NodeID), verb, " for other nodes only where it knows them to be. ", end)
 		return
 	}
-	line(w, Called(p.NodeID), " looks for other nodes on ", strings.Join(p.Peers, ", "), " as well. `reeve status` shows whether it finds them.")
+	line(w, Called(p.NodeID), verb, " for other nodes on ", strings.Join(p.Peers, ", "), " as well. ", end)
 }
 
 // RecoveryKey is the document of `reeve recovery-key new`.

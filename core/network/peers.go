@@ -36,8 +36,9 @@ func (e *PeerError) Error() string { return "network: " + e.Problem }
 // Peers are the machines, by address or DNS name, on which other nodes of the cluster may be, as the node's operator says. It is always set.
 func (r *Room) Peers() *event.Value[[]string] { return &r.peers }
 
-// SetPeers replaces the peers of the call before, keeps them, and returns all that there are now, with those of the parameters. *PeerError if one cannot be a peer.
-func (r *Room) SetPeers(peers []string) ([]string, error) {
+// SetPeers replaces the peers of the call before, keeps them, and returns all that there are now, with those of the parameters. *PeerError if one cannot be a peer. In a dry run it changes
+// nothing.
+func (r *Room) SetPeers(peers []string, dryRun bool) ([]string, error) {
 	if len(peers) > maxPeers {
 		return nil, &PeerError{fmt.Sprintf("%d peers are too many: name at most %d", len(peers), maxPeers)}
 	}
@@ -45,6 +46,10 @@ func (r *Room) SetPeers(peers []string) ([]string, error) {
 		if _, err := netip.ParseAddr(peer); err != nil && (len(peer) > 254 || !dnsName.MatchString(peer)) {
 			return nil, &PeerError{fmt.Sprintf("%.100q is neither an address nor a DNS name: name the machine without a port", peer)}
 		}
+	}
+	all := withPeers(r.config.Peers, peers)
+	if dryRun {
+		return all, nil
 	}
 	if path := r.config.KeptPeers; path != "" {
 		if err := storage.MakeDirectories(filepath.Dir(path), 0o700); err != nil {
@@ -54,7 +59,6 @@ func (r *Room) SetPeers(peers []string) ([]string, error) {
 			return nil, fmt.Errorf("network: cannot keep the peers: %w", err)
 		}
 	}
-	all := withPeers(r.config.Peers, peers)
 	r.peers.Set(all)
 	return all, nil
 }

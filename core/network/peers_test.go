@@ -26,22 +26,25 @@ func TestPeers(t *testing.T) {
 	}
 	is("db.example", "192.0.2.1")
 	for _, set := range [][]string{{"192.0.2.1", "fd00::7", "a-b.c.", "localhost"}, {"x1"}} {
-		if all, err := room.SetPeers(set); err != nil || !slices.Contains(all, set[len(set)-1]) {
+		if all, err := room.SetPeers(set, false); err != nil || !slices.Contains(all, set[len(set)-1]) {
 			t.Fatalf("%q, %v", all, err)
 		}
+	}
+	if all, err := room.SetPeers([]string{"x2"}, true); err != nil || !slices.Contains(all, "x2") {
+		t.Errorf("a dry run: %q, %v", all, err)
 	}
 	is("db.example", "192.0.2.1", "x1")
 	for _, wrong := range []string{"", "192.0.2.1:7445", "-a", "a b", "a..b", "http://a", strings.Repeat("a", 64), strings.Repeat("a.", 128), "a\x1b"} {
 		var refused *network.PeerError
-		if _, err := room.SetPeers([]string{"fine", wrong}); !errors.As(err, &refused) {
+		if _, err := room.SetPeers([]string{"fine", wrong}, false); !errors.As(err, &refused) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if _, err := room.SetPeers(make([]string, 65)); err == nil {
+	if _, err := room.SetPeers(make([]string, 65), false); err == nil {
 		t.Error("65 peers are taken")
 	}
 	is("db.example", "192.0.2.1", "x1")
-	if _, err := room.SetPeers(nil); err != nil {
+	if _, err := room.SetPeers(nil, false); err != nil {
 		t.Fatal(err)
 	}
 	is("db.example", "192.0.2.1")

@@ -135,7 +135,7 @@ func (s *service) ReplaceOwner(ctx context.Context, request *nodev1.ReplaceOwner
 
 // SetPeers implements the RPC.
 func (s *service) SetPeers(_ context.Context, request *nodev1.SetPeersRequest) (*nodev1.SetPeersResponse, error) {
-	all, err := s.config.SetPeers(request.GetPeers())
+	all, err := s.config.SetPeers(request.GetPeers(), request.GetDryRun())
 	var wrong *network.PeerError
 	if errors.As(err, &wrong) {
 		return nil, status.Error(codes.InvalidArgument, err.Error())

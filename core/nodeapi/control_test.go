@@ -43,7 +43,7 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || !slices.Equal(replaced.GetWaitingNodes(), []string{"reeve-2"}) {
 		t.Errorf("ReplaceOwner: %v, %v", replaced, err)
 	}
-	peers, err := client.SetPeers(a.context(), &nodev1.SetPeersRequest{Peers: []string{"192.0.2.1", "db.example"}})
+	peers, err := client.SetPeers(a.context(), &nodev1.SetPeersRequest{Peers: []string{"192.0.2.1", "db.example"}, DryRun: true})
 	if err != nil || !slices.Equal(peers.GetPeers(), []string{"192.0.2.1", "db.example"}) {
 		t.Errorf("SetPeers: %v, %v", peers, err)
 	}
@@ -55,7 +55,7 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || role.GetSandbox().GetUid() != 7 {
 		t.Errorf("GetRole: %v, %v", role, err)
 	}
-	want := []string{"restart lighthouse true", "debug lighthouse at /tmp/plugin.sock true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "peers [192.0.2.1 db.example]", "metrics", "role lighthouse"}
+	want := []string{"restart lighthouse true", "debug lighthouse at /tmp/plugin.sock true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "peers [192.0.2.1 db.example] true", "metrics", "role lighthouse"}
 	if got := a.wasDone(); !slices.Equal(got, want) {
 		t.Errorf("the node was told %q, want %q", got, want)
 	}

@@ -116,7 +116,7 @@ type Config struct {
 	ReplaceOwner func(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) (waiting []string, err error)
 
 	// SetPeers tells the node on which machines other nodes may be, and returns all that it tries now; *network.PeerError if one cannot be such a machine.
-	SetPeers func(peers []string) (all []string, err error)
+	SetPeers func(peers []string, dryRun bool) (all []string, err error)
 
 	// Storage handles the volume and its keys.
 	Storage Storage

@@ -1977,7 +1977,9 @@ func (x *RecoverQuorumResponse) GetMember() *v12.MemberState {
 type SetPeersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 64; none: the node forgets those of the call before.
-	Peers         []string `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
+	Peers []string `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2017,6 +2019,13 @@ func (x *SetPeersRequest) GetPeers() []string {
 		return x.Peers
 	}
 	return nil
+}
+
+func (x *SetPeersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 type SetPeersResponse struct {
@@ -2780,9 +2789,10 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\vrecovery_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\n" +
 	"recoveryId\"P\n" +
 	"\x15RecoverQuorumResponse\x127\n" +
-	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"-\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"L\n" +
 	"\x0fSetPeersRequest\x12\x1a\n" +
-	"\x05peers\x18\x01 \x03(\tB\x04\xd8\xf3\x18\x01R\x05peers\"(\n" +
+	"\x05peers\x18\x01 \x03(\tB\x04\xd8\xf3\x18\x01R\x05peers\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"(\n" +
 	"\x10SetPeersResponse\x12\x14\n" +
 	"\x05peers\x18\x01 \x03(\tR\x05peers\"^\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
