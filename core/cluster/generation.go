@@ -99,6 +99,9 @@ func (s *session) refuses(before, offered Generation, recovered bool) string {
 	if offered.Number < before.Number {
 		return what + ", which was begun later: the curator's node is to come to that store, as a member of a former one does by itself when it reaches the others"
 	}
+	if recovered && s.to.own {
+		return "" // the member of this node has become the only one, or has joined that one
+	}
 	lost := s.lost.Load()
 	after := followAfter
 	if recovered && !s.had.Load() {

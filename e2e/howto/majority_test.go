@@ -55,6 +55,7 @@ func TestBringBackALostMajority(t *testing.T) {
 		back.PowerOn(t)
 		vote(first, back)
 		r.home(back)
+		r.sick(dead, id)
 		back.Must(t, "test -d /var/lib/reeve/data/roles/consensus/former/etcd")
 	}
 	r.follow()
