@@ -254,5 +254,5 @@ func (w *wait) timeout(ctx context.Context) error {
 		err.Details = verdict.Details
 		return err
 	}
-	return fault.New(fault.Failed, "node "+w.nodeID+" did not meet all conditions at the same time before the timeout: "+w.text(), goesOn)
+	return fault.New(fault.Failed, "node "+w.nodeID+" did not meet all conditions together before the timeout: "+w.text(), goesOn)
 }

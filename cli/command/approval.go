@@ -74,7 +74,7 @@ func (c *commands) decide(ctx context.Context, q question, show, dryRun bool) (b
 		answer, err := c.ask(ctx, fmt.Sprintf("Role %s would have no sandbox. Type the word privileged to approve that:", output.Clean(role)))
 		return answer == remit.Privileged, grants, err
 	case byWord && !dryRun:
-		return false, nil, fault.New(fault.Refused, fmt.Sprintf("role %s of plugin %s asks to be privileged, which needs that word",
+		return false, nil, fault.New(fault.Refused, fmt.Sprintf("role %s of plugin %s asks to run without a sandbox (privileged), which you have to allow by that word",
 			output.Clean(role), output.Clean(q.version.GetManifest().GetName())),
 			"Give --privileged if it may run without a sandbox, or --without "+output.Clean(role)+":"+remit.Privileged+".")
 	case show && !c.Interactive && !q.yes && !dryRun:

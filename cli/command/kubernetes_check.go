@@ -105,7 +105,7 @@ func verdict(document output.KubernetesCheck) error {
 	case len(lack) > 0:
 		return fault.New(fault.Failed, "something is missing for "+workerRole+" on "+strings.Join(lack, ", "), "Do what is advised above; the role looks again by itself.")
 	case len(without) > 0:
-		return fault.New(fault.Refused, "only the role itself knows what is missing, and these nodes do not have it: "+strings.Join(without, ", "), giveWorker(without[0])+" gives it; where something is missing it is Blocked, and changes nothing.")
+		return fault.New(fault.Refused, "only a node that has the role can say what it lacks, and these nodes do not have it: "+strings.Join(without, ", "), giveWorker(without[0])+" gives it; where something is missing it is Blocked, and changes nothing.")
 	case len(unknown) > 0:
 		return fault.New(fault.Unreachable, "what is missing is not known of "+strings.Join(unknown, ", "), "Run `reeve status "+unknown[0]+"` to see how the node is.")
 	}

@@ -93,7 +93,7 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 			request.Approve, request.Grants = true, grants
 		}
 	case chosen:
-		return fault.New(fault.Usage, "--grant and --without say what is approved, and nothing is",
+		return fault.New(fault.Usage, "--grant and --without change what is approved, and --approve is missing",
 			"Give --approve, or leave them out and decide with `reeve plugin approve "+output.Clean(manifest.GetName())+"`.")
 	}
 	added, err := c.addVersion(ctx, cluster.API(), request)

@@ -123,6 +123,6 @@ func (c *commands) byWord(ctx context.Context, role string) error {
 			return err
 		}
 	}
-	return fault.New(fault.Refused, "that role "+output.Clean(role)+" has no sandbox was not approved by the word privileged: nothing was changed",
+	return fault.New(fault.Refused, "role "+output.Clean(role)+" would have no sandbox, and the word privileged was not given: nothing was changed",
 		"Give --privileged if it may run without one.")
 }

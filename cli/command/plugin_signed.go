@@ -86,7 +86,7 @@ func (s *signing) write(executable string, found output.Conformance) error {
 		return fault.Wrap(fault.Failed, err, "the report was not written: cannot read the executable", "")
 	}
 	if now != found.Digest {
-		return fault.New(fault.Failed, executable+" was changed while it was tested, and there is no report of it", "Test it again.")
+		return fault.New(fault.Failed, executable+" was changed while it was tested: no report was written", "Test it again.")
 	}
 	report := signedReport(executable, found)
 	report.Configurations = s.configurations

@@ -102,7 +102,7 @@ func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
 			break
 		}
 		if !slices.Contains(sources, recovery.Source) {
-			return nil, fault.New(fault.Usage, "cuk-sources without "+recovery.Source+" would leave a node without a way out when its other sources fail",
+			return nil, fault.New(fault.Usage, "cuk-sources without "+recovery.Source+" would leave a node locked for good when its other sources fail",
 				"Give cuk-sources="+recovery.Source+","+value+".")
 		}
 		return func(policy *clusterv1.ClusterPolicy) { policy.CukSources = sources }, nil

@@ -172,7 +172,7 @@ func (c *commands) ticketRevoke() *cobra.Command {
 characters that is no other's.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if strings.HasPrefix(given[0], ticket.Prefix) {
-				return fault.New(fault.Usage, "that is the text of a ticket, a secret, and not its ID", "Run `reeve ticket list` to see the IDs; whoever sees command lines has seen the text now.")
+				return fault.New(fault.Usage, "this is the text of a ticket, which is secret, and not its ID", "Run `reeve ticket list` to see the IDs; whoever sees command lines has seen the text now.")
 			}
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
 				response, err := cluster.API().RevokeTicket(cmd.Context(), &clusterv1.RevokeTicketRequest{TicketId: given[0], DryRun: dryRun})

@@ -117,7 +117,7 @@ func Public(argument string) (ed25519.PublicKey, error) {
 	data, err := readAll(argument)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
 		// It could be a private key that was given by mistake: it is not repeated.
-		return nil, fault.New(fault.NotFound, "what was given as the public key is neither one nor the name of a file", publicForm)
+		return nil, fault.New(fault.NotFound, "the public key that was given is neither a key nor the name of a file", publicForm)
 	}
 	if err != nil {
 		return nil, fault.File(err, "cannot read the public key", publicForm)

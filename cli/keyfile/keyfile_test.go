@@ -127,9 +127,9 @@ func TestPublic(t *testing.T) {
 		argument, want string
 		code           fault.Code
 	}{
-		"a private key":        {secret, "neither one nor the name of a file", fault.NotFound},
-		"a file that is none":  {filepath.Join(dir, "none"), "neither one nor the name of a file", fault.NotFound},
-		"a long text":          {strings.Repeat("x", 5000), "neither one nor the name of a file", fault.NotFound},
+		"a private key":        {secret, "neither a key nor the name of a file", fault.NotFound},
+		"a file that is none":  {filepath.Join(dir, "none"), "neither a key nor the name of a file", fault.NotFound},
+		"a long text":          {strings.Repeat("x", 5000), "neither a key nor the name of a file", fault.NotFound},
 		"a private key's file": {file("private", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))), "must stay secret", fault.Usage},
 		"something else":       {file("other", "hello"), "holds no public key", fault.Usage},
 		"broken":               {file("broken", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der[:20]}))), "cannot be parsed", fault.Usage},

@@ -301,7 +301,7 @@ func (p Plan) write(result *Result) error {
 		return pathFault(err, "cannot write the parameters")
 	}
 	if !made {
-		return fault.New(fault.Refused, p.File+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")
+		return fault.New(fault.Refused, "somebody else made "+p.File+" meanwhile, and init overwrites nothing", "See who set up this machine.")
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (p Plan) keepTicket() error {
 		return pathFault(err, "cannot keep the ticket")
 	}
 	if !made {
-		return fault.New(fault.Refused, file+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")
+		return fault.New(fault.Refused, "somebody else made "+file+" meanwhile, and init overwrites nothing", "See who set up this machine.")
 	}
 	return nil
 }

@@ -122,5 +122,5 @@ func unusable(ctx context.Context, path string, err error) error {
 	case errors.Is(err, snapshot.ErrNone):
 		next = "Name the file that `reeve store snapshot` wrote."
 	}
-	return fault.Wrap(fault.Failed, err, path+" is no snapshot that can be used", next)
+	return fault.Wrap(fault.Failed, err, path+" is not a snapshot that can be used", next)
 }

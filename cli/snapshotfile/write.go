@@ -97,7 +97,7 @@ func busy(path string) error {
 }
 
 func foreign(path string) error {
-	return fault.New(fault.Refused, path+" is there, and is no file that only its owner, who runs this command, can read", "Remove it, or name a file in another directory.")
+	return fault.New(fault.Refused, path+" is there, and is not a private file of the user who runs this command", "Remove it, or name a file in another directory.")
 }
 
 // Fill writes what comes from the cluster, and returns the header. check says whether the header is what was asked for; it is called before anything is written. progress is
@@ -157,7 +157,7 @@ func (r *reading) or(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return fault.Wrap(fault.Failed, err, "what the cluster has sent is no snapshot that can be used", "Nothing was kept; try again.")
+	return fault.Wrap(fault.Failed, err, "the cluster sent a snapshot that cannot be used", "Nothing was kept; try again.")
 }
 
 // Close ends the writing of a file that was not finished, of which nothing stays.

@@ -123,7 +123,7 @@ func (t *Target) roleProof(ctx context.Context, role string) (proof, error) {
 		defer cancel()
 		session, err := t.issue(bounded, t.curators, roleSession)
 		if err != nil {
-			return nil, fault.FromRPC(err, "the cluster gives no session, by which the role "+role+" could be called", "")
+			return nil, fault.FromRPC(err, "cannot call the role "+role+": the cluster gives no session", "")
 		}
 		t.forRoles = session
 	}

@@ -89,7 +89,7 @@ func (t *Target) checkSession() error {
 	case t.way.keyFile != "":
 		return nil
 	case t.way.context == nil:
-		return fault.New(fault.Refused, "the cluster wants to know who calls, and the local socket only says that it is somebody of this machine",
+		return fault.New(fault.Refused, "the cluster must know who calls, and the local socket proves only that the caller is on this machine",
 			"Give --owner-key FILE, or log in: `reeve login "+t.way.flags()+" --key FILE`.")
 	}
 	name := t.way.context.Name
@@ -301,7 +301,7 @@ func (t *Target) issue(ctx context.Context, conn grpc.ClientConnInterface, sessi
 			" by the clock of this machine", "Check the clock of this machine.")
 	}
 	if _, err := identity.VerifySession(chain, t.trust.roots, t.trust.domain, at); err != nil {
-		return nil, fault.Wrap(fault.Failed, err, "the certificate that the cluster issued is not good", "")
+		return nil, fault.Wrap(fault.Failed, err, "the certificate that the cluster issued cannot be used", "")
 	}
 	return contexts.NewSession(key, chain, roleName(response.GetRole()), now)
 }

@@ -182,7 +182,7 @@ func override(record *clusterv1.PluginRecord, given []*nodev1.BuiltinGrants) err
 			return fmt.Errorf("the parameters grant something to a role %q, which plugin %s does not offer", grants.GetRole(), record.GetName())
 		}
 		if _, err := remit.Of(grants.GetGrants()); err != nil {
-			return fmt.Errorf("what the parameters grant to the role %s: %w", grants.GetRole(), err)
+			return fmt.Errorf("cannot grant the role %s what the parameters say: %w", grants.GetRole(), err)
 		}
 		exact := &clusterv1.RoleGrants{Role: grants.GetRole(), ConsensusUser: manifest.GetConsensusUser(), Grants: grants.GetGrants()}
 		i := slices.IndexFunc(record.Grants, func(g *clusterv1.RoleGrants) bool { return g.GetRole() == grants.GetRole() })

@@ -84,7 +84,7 @@ func (w *Watcher) add(path, name string, any bool, changes uint32) (*Watch, erro
 	number := 0
 	if err == nil {
 		if number, err = unix.InotifyAddWatch(watch.instance.fd, path, changes); err != nil {
-			err = fmt.Errorf("filewatch: %s cannot be watched (fs.inotify.max_user_watches?): %w", path, err)
+			err = fmt.Errorf("filewatch: cannot watch %s: %w: raise fs.inotify.max_user_watches if it is used up", path, err)
 		}
 		if err != nil && w.instance == nil {
 			_ = watch.instance.file.Close()
@@ -127,7 +127,7 @@ func (o *Watch) poll(stop <-chan struct{}) {
 func newInstance() (*instance, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("filewatch: no inotify instance (fs.inotify.max_user_instances?): %w", err)
+		return nil, fmt.Errorf("filewatch: cannot make an inotify instance: %w: raise fs.inotify.max_user_instances if it is used up", err)
 	}
 	return &instance{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), stop: make(chan struct{}), watches: make(map[int32]map[*Watch]bool)}, nil
 }

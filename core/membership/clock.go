@@ -16,6 +16,6 @@ func clockError(now time.Time) error {
 		return nil
 	}
 	// To the day, so that it is not another text at every try.
-	return fmt.Errorf("this machine's clock says %s, which cannot be: the cluster's certificates would end before they are used. Set the clock right; "+
+	return fmt.Errorf("this machine's clock is wrong, it says %s: the cluster's certificates would end before they are used. Set the clock right; "+
 		"the node then goes on by itself", now.UTC().Format(time.DateOnly))
 }

@@ -77,7 +77,7 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 	}
 	if joins {
 		if err := r.keepStored(ctx, checkpoint.EnterStore, provider.InstanceID); err != nil {
-			return fmt.Errorf("that the node has a member of the consensus store cannot be kept: %w", err)
+			return fmt.Errorf("cannot save that the node has a member of the consensus store: %w", err)
 		}
 		r.hint.Set("")
 	}

@@ -190,7 +190,7 @@ func (m *Metrics) gather(ctx context.Context) ([]*dto.MetricFamily, error) {
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("metrics: others ask for them at the same time: %w", ctx.Err())
+		return nil, fmt.Errorf("metrics: too many callers ask for the metrics at the same time: try again: %w", ctx.Err())
 	}
 	m.now = present{}
 	if from := m.sources.Load(); from != nil {

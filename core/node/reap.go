@@ -45,7 +45,7 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 			log.Info("nothing of this node is left running", "volume", "not open")
 			return nil
 		}
-		return fmt.Errorf("node: what is left running is not stopped, since the volume is not open: start reeved, open the volume (`reeve node unlock`), and stop reeved: %w", err)
+		return fmt.Errorf("node: cannot stop the roles that an earlier core left: the volume is not open: start reeved, open the volume (`reeve node unlock`), and stop reeved: %w", err)
 	}
 	return stopRecorded(ctx, held, head.NodeID, parameters, log)
 }

@@ -71,7 +71,7 @@ func (p Places) Find() (*Found, error) {
 		switch {
 		case file == p.CommandLine:
 		case err != nil:
-			return nil, &Error{File: file, Err: fmt.Errorf("cannot find out whether there are any: %w", err)}
+			return nil, &Error{File: file, Err: fmt.Errorf("cannot look for parameters there: %w", err)}
 		case !there:
 			continue
 		}

@@ -159,7 +159,7 @@ func (l *Launcher) drainSpools(ctx context.Context, kept map[string]bool) error 
 			return errors.Join(append(problems, err)...)
 		}
 		if err := l.drainSpool(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			problems = append(problems, fmt.Errorf("what instance %s wrote at last cannot be read: %w", name, err))
+			problems = append(problems, fmt.Errorf("cannot read the last output of instance %s: %w", name, err))
 		}
 		problems = append(problems, l.outputs.RemoveSpool(name))
 	}

@@ -106,7 +106,7 @@ func (g *guest) setClock(t *testing.T, now time.Time) {
 
 // namesClock says whether the reason of the membership's state is the clock.
 func namesClock(s status) bool {
-	return strings.Contains(s.Membership.Reason, "this machine's clock says")
+	return strings.Contains(s.Membership.Reason, "this machine's clock is wrong")
 }
 
 // isWrong waits until the node says that its clock is.
