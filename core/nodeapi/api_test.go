@@ -194,12 +194,8 @@ func (a *api) config() nodeapi.Config {
 		ReplaceOwner: func(_ context.Context, key ed25519.PublicKey, requester string, dryRun bool) ([]string, error) {
 			return []string{"reeve-2"}, a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
 		},
-<<<<<<< ours
 		Majority: majority{a},
-		SetPeers: func(peers []string) ([]string, error) {
-=======
 		SetPeers: func(peers []string, dryRun bool) ([]string, error) {
->>>>>>> theirs
 			if slices.Contains(peers, "wrong:1") {
 				return nil, &network.PeerError{Problem: "wrong"}
 			}
