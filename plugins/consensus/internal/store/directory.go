@@ -121,20 +121,24 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 
 // prepareAgain is for the directory of a member that was removed: only a new one may come there, by joining.
 func prepareAgain(directory string, plan Plan, found *marker) (*marker, error) {
-	if err := removeMember(directory, formerDirectory(directory)); err != nil {
+	if err := removeMember(directory); err != nil {
 		return nil, err
 	}
 	if !plan.Join {
-		return nil, noneAnyMore(plan, found.MemberID)
+		return nil, noneAnyMore(directory, plan, found.MemberID)
 	}
 	return beginJoin(directory, plan, "")
 }
 
 // noneAnyMore says what to do on the node of a member that was removed.
-func noneAnyMore(plan Plan, member string) *Problem {
-	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; if that was intended, there is nothing to do; to make the node a member again, "+
+func noneAnyMore(directory string, plan Plan, member string) *Problem {
+	kept := "it has no data here"
+	if _, err := os.Lstat(formerDirectory(directory)); err == nil {
+		kept = "the data of this node's former member is kept in " + formerDirectory(directory) + ": look whether it has writes that the store lacks before you have it deleted"
+	}
+	return missing("member %s of node %s was removed from the store of cluster %s; %s; if the removal was intended, there is nothing else to do; to make the node a member again, "+
 		"remove the role from it if it still has it (`reeve node role remove %[2]s ROLE`) and add it again (`reeve node role add %[2]s ROLE`): it then joins as a new member",
-		member, plan.NodeID, plan.ClusterID)
+		member, plan.NodeID, plan.ClusterID, kept)
 }
 
 // beginJoin chooses the ID of a member that is to join, in the place of a former one if that is not empty. It tells a join that goes on from another one, whose data was lost: no two have the same.
@@ -151,19 +155,20 @@ func beginJoin(directory string, plan Plan, former string) (*marker, error) {
 }
 
 // retire ends a member that the store has removed: the marker says so first, so that a crash leaves nothing that would be taken for a member.
+// What was put aside stays: it may be the only copy of writes that were acknowledged.
 func retire(directory string, found *marker) error {
 	gone := *found
 	gone.Phase, gone.MemberID, gone.Former = removed, cmp.Or(found.Former, found.MemberID), ""
 	if err := gone.write(directory); err != nil {
 		return fmt.Errorf("write the marker of the store: %w", err)
 	}
-	return removeMember(directory, formerDirectory(directory))
+	return removeMember(directory)
 }
 
-// removeMember deletes the data and the credentials of the member, and what else is named.
-func removeMember(directory string, others ...string) error {
+// removeMember deletes the data and the credentials of the member.
+func removeMember(directory string) error {
 	return checkpoint.Around(steps.DeleteMember, func() error {
-		for _, path := range append(others, etcdDirectory(directory), peerDirectory(directory)) {
+		for _, path := range []string{etcdDirectory(directory), peerDirectory(directory)} {
 			if err := os.RemoveAll(path); err != nil {
 				return fmt.Errorf("delete the former member's data: %w", err)
 			}

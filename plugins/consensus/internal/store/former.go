@@ -11,7 +11,7 @@ import (
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
-// formerDirectory is where the data of the last member is that was removed while its node was still to have one. Nothing reads it: it is kept for people.
+// formerDirectory is where the data of the last member is that was removed. Nothing reads it: it is kept for people. It goes with the role's directory, or when the data of another member is put aside.
 func formerDirectory(directory string) string { return filepath.Join(directory, "former") }
 
 // replace is for a member that the store has removed, and that was halted. If it had data of its own, that is put aside, and the marker is that of a new member, which is to be started; false: it
@@ -57,7 +57,7 @@ func (s *Store) end(err error) error {
 		if err := retire(s.directory, s.marker); err != nil {
 			return err
 		}
-		return noneAnyMore(s.plan, former)
+		return noneAnyMore(s.directory, s.plan, former)
 	case former != "" && errors.Is(err, ErrWaiting):
 		return fmt.Errorf("%s%w", rejoining, err)
 	}
