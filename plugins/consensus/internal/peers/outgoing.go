@@ -50,6 +50,8 @@ type Outgoing struct {
 	mu   sync.Mutex
 	open map[*outgoing]struct{}
 	over bool
+	// checking are those whose peers are being checked. Nobody begins that once over is true.
+	checking sync.WaitGroup
 }
 
 // NewOutgoing returns an Outgoing.
@@ -103,6 +105,7 @@ func (o *Outgoing) connect(ctx context.Context, network, address, at string, sil
 		_ = raw.Close()
 		return nil, net.ErrClosed
 	}
+	defer o.checking.Done()
 	conn := tls.Client(c, &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{credentials.certificate}, RootCAs: credentials.roots, ServerName: ServerName,
 		NextProtos:       []string{"http/1.1"},
@@ -128,6 +131,7 @@ func (o *Outgoing) take(c *outgoing) bool {
 	defer o.mu.Unlock()
 	if !o.over {
 		o.open[c] = struct{}{}
+		o.checking.Add(1)
 	}
 	return !o.over
 }
@@ -212,7 +216,7 @@ func (o *Outgoing) all() []*outgoing {
 	return all
 }
 
-// Close ends all connections. There are none any more from then on.
+// Close ends all connections. There are none any more from then on, and nobody asks Places.
 func (o *Outgoing) Close() {
 	o.mu.Lock()
 	o.over = true
@@ -220,6 +224,7 @@ func (o *Outgoing) Close() {
 	for _, c := range o.all() {
 		_ = c.Close()
 	}
+	o.checking.Wait()
 }
 
 // outgoing is a connection to a member. Its proof is the lock's of the Outgoing that it is of.
