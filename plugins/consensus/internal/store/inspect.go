@@ -1,20 +1,24 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -39,28 +43,60 @@ func (e *DamagedError) Unwrap() error { return e.Cause }
 // Is implements the interface of package errors.
 func (e *DamagedError) Is(target error) bool { return target == ErrWaiting }
 
-// inspect says which file of the member etcd could not use; nil: none. Both the log and the database are read as a whole, as etcd does when it starts: where it finds a damaged page, some of
-// its goroutines end the process.
-func inspect(directory, node string) *DamagedError {
+// unreadError says that a file of the member cannot be read now, which says nothing of what is in it. It is an ErrWaiting, too: the same call may succeed later.
+type unreadError struct {
+	file, node string
+	cause      error
+}
+
+func (e *unreadError) Error() string {
+	return fmt.Sprintf("cannot read %s of the member of node %s before it starts: %v; trying again", e.file, e.node, e.cause)
+}
+
+func (e *unreadError) Unwrap() error { return e.cause }
+
+func (e *unreadError) Is(target error) bool { return target == ErrWaiting }
+
+// inspect says which file of the member etcd could not use: a *DamagedError. Any other error says that it could not be looked. Both the log since its last snapshot and the database are read as a
+// whole, as etcd does when it starts: where it finds a damaged page, some of its goroutines end the process.
+func inspect(ctx context.Context, directory, node string) error {
 	files := etcdDirectory(directory)
 	if !wal.Exist(datadir.ToWALDir(files)) {
 		return nil
 	}
-	path, err := inspectFiles(files)
-	if err == nil {
+	path, err := inspectFiles(ctx, files)
+	switch {
+	case err == nil:
 		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case damages(err):
+		return &DamagedError{File: path, Cause: err, Node: node}
 	}
-	return &DamagedError{File: path, Cause: err, Node: node}
+	return &unreadError{path, node, err}
 }
 
-func inspectFiles(files string) (path string, err error) {
+// damages reports whether an error of reading a file says that what is in it is not what was written. The kernel says that of a disk or a file system; whatever else it says may pass, like a process that has too
+// many files open. All other errors are those of who has decoded what was read.
+func damages(err error) bool {
+	var kernel syscall.Errno
+	switch {
+	case errors.As(err, &kernel):
+		return kernel == unix.EIO || kernel == unix.EUCLEAN || kernel == unix.EBADMSG
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return false // another process has the lock
+	}
+	return true
+}
+
+func inspectFiles(ctx context.Context, files string) (path string, err error) {
 	path = datadir.ToWALDir(files)
 	names, err := segmentsSince(path, lastSnapshot(datadir.ToSnapDir(files)))
 	if err != nil {
 		return path, err
 	}
 	for n, name := range names {
-		if err := inspectSegment(name, n == len(names)-1); err != nil {
+		if err := inspectSegment(ctx, name, n == len(names)-1); err != nil {
 			return name, err
 		}
 	}
@@ -68,11 +104,11 @@ func inspectFiles(files string) (path string, err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return path, nil // a member that takes the data over has none yet; that of another one is looked for elsewhere
 	}
-	return path, inspectDatabase(path)
+	return path, inspectDatabase(ctx, path)
 }
 
 // inspectSegment reads one file of the log. The last record of the last one may be cut off, by a crash; etcd repairs that.
-func inspectSegment(name string, last bool) error {
+func inspectSegment(ctx context.Context, name string, last bool) error {
 	file, err := os.Open(name)
 	if err != nil {
 		return err
@@ -80,6 +116,9 @@ func inspectSegment(name string, last bool) error {
 	defer file.Close()
 	decoder, record := wal.NewDecoder(fileutil.NewFileReader(file)), &walpb.Record{}
 	for err = decoder.Decode(record); err == nil; err = decoder.Decode(record) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if record.GetType() != wal.CrcType {
 			continue
 		}
@@ -98,7 +137,7 @@ func inspectSegment(name string, last bool) error {
 const openBound = 5 * time.Second
 
 // inspectDatabase reads the database. Its free pages, which nobody has written down, are not looked for: bbolt does that in a goroutine of its own.
-func inspectDatabase(path string) error {
+func inspectDatabase(ctx context.Context, path string) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // bbolt maps the file, which may be shorter than it says
 	err := guard(func() error {
 		database, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: openBound})
@@ -109,6 +148,9 @@ func inspectDatabase(path string) error {
 		return database.View(func(tx *bolt.Tx) error {
 			return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
 				return bucket.ForEach(func(key, value []byte) error {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
 					if string(name) != "key" {
 						return nil
 					}
