@@ -13,13 +13,12 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // DamagedError says that a file of the member cannot be read as etcd wrote it. It is an ErrWaiting, too: the member waits for the store to remove it, and then joins anew.
@@ -154,8 +153,10 @@ func inspectDatabase(ctx context.Context, path string) error {
 					if string(name) != "key" {
 						return nil
 					}
-					if err := proto.Unmarshal(value, &mvccpb.KeyValue{}); err != nil {
-						return fmt.Errorf("the entry %x: %w", key, err)
+					for n := 0; len(value) > 0; value = value[n:] { // not decoded, which would copy all that is stored
+						if _, _, n = protowire.ConsumeField(value); n < 0 {
+							return fmt.Errorf("the entry %x: %w", key, protowire.ParseError(n))
+						}
 					}
 					return nil
 				})
