@@ -1,87 +1,178 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"hash/crc32"
+	"net/http"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 )
 
 const (
+	// hashPath is below what a member is asked for its hash: etcd's own path there. etcd's own hash, at that path alone, keeps everybody from writing while it is computed.
+	hashPath    = "/reeve"
+	hashPattern = "GET " + hashPath + etcdserver.PeerHashKVPath
 	// hashBound is how long a member may take to read all that it holds.
 	hashBound = 2 * time.Minute
-	// hashAgain is the pause before a member is asked again that has not applied a revision yet, hashTries how often it is asked.
+	// hashAgain is the pause before a member looks again whether it has applied a revision, hashTries how often it looks.
 	hashAgain = 200 * time.Millisecond
 	hashTries = 10
+	// hashPage is how many entries are read at a time.
+	hashPage = 1000
+	// maxHashRequest bounds what is read of who asks for a hash.
+	maxHashRequest = 1 << 10
 )
 
-// Hashes are those of what the members hold up to one revision, by the IDs of those that answer and have compacted their history as far as the local one: the others' could not be compared.
+var (
+	// errCompacted says that a member has compacted its history to another revision than the local one.
+	errCompacted = errors.New("its history begins at another revision than that of the local member")
+	// errCompacting says that what a compaction takes away may be there or not.
+	errCompacting = errors.New("its history is being compacted")
+	// errGaveWay says that a hash is not computed while the database is to be rewritten, which would wait for it, and everybody for that.
+	errGaveWay = errors.New("its database is about to be rewritten")
+)
+
+// Hashes are those of what the members hold up to one revision, by the IDs of those that answer and have compacted their history as far as the local one: the others' could not be compared. One member after the other
+// computes its own, which takes the time of a processor and the disk. There are none in a store of one member.
 func (s *Store) Hashes(ctx context.Context) (map[uint64]uint32, error) {
 	if s.closing() {
 		return nil, errStopped
 	}
-	server := s.etcd.Server
-	own, _, err := server.KV().HashStorage().HashByRev(server.KV().Rev())
-	if err != nil {
-		return nil, fmt.Errorf("hash what the local member of the store holds: %w", err)
+	server, others := s.etcd.Server, s.otherPeers()
+	if len(others) == 0 {
+		return nil, nil
 	}
-	hashes := map[uint64]uint32{uint64(server.MemberID()): own.Hash}
 	credentials, err := s.files().Load()
 	if err != nil {
-		return hashes, nil // it has never had company
+		return nil, fmt.Errorf("load what the other members are asked with: %w", err)
 	}
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, peer := range s.otherPeers() {
-		asking.Go(func() {
-			hash, err := hashOf(ctx, credentials, server.Cluster().ID(), peer, own)
-			if err != nil {
-				s.log.Debug("what a member of the store holds cannot be compared; trying again with the next look", "node", peer.Node, "error", err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			hashes[peer.ID] = hash
-		})
+	revision := server.KV().Rev()
+	own, err := s.hash(ctx, revision)
+	switch {
+	case errors.Is(err, errCompacting), errors.Is(err, errGaveWay):
+		s.log.Debug("what the local member of the store holds cannot be compared; trying again with the next look", "error", err)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("hash what the local member of the store holds: %w", err)
 	}
-	asking.Wait()
+	hashes, answers := map[uint64]uint32{uint64(server.MemberID()): own.Hash}, s.Ask(ctx)
+	for _, peer := range others {
+		if _, answers := answers[peer.ID]; !answers {
+			continue
+		}
+		hash, err := hashOf(ctx, credentials, server.Cluster().ID(), peer, own)
+		if err != nil {
+			s.log.Debug("what a member of the store holds cannot be compared; trying again with the next look", "node", peer.Node, "error", err)
+			continue
+		}
+		hashes[peer.ID] = hash
+	}
 	return hashes, ctx.Err()
 }
-
-// errCompacted says that a member has compacted its history to another revision than the local one.
-var errCompacted = errors.New("its history begins at another revision than that of the local member")
 
 func hashOf(ctx context.Context, credentials *peers.Credentials, store types.ID, peer Peer, own mvcc.KeyValueHash) (hash uint32, err error) {
 	client := peers.Client(credentials, peer.ID, hashBound)
 	err = errors.New("no address of it is known")
-	for range hashTries {
-		for _, url := range peer.URLs {
-			answer, failed := etcdserver.HashByRev(ctx, store, client, url, own.Revision)
-			switch {
-			case failed != nil:
-				err = failed
-			case answer.CompactRevision != own.CompactRevision:
-				return 0, errCompacted
-			default:
-				return answer.Hash, nil
-			}
-		}
-		if !errors.Is(err, rpctypes.ErrFutureRev) {
-			return 0, err
-		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(hashAgain): // it is about to apply it
+	for _, url := range peer.URLs {
+		answer, failed := etcdserver.HashByRev(ctx, store, client, url+hashPath, own.Revision)
+		switch {
+		case failed != nil:
+			err = failed
+		case answer.CompactRevision != own.CompactRevision:
+			return 0, errCompacted
+		default:
+			return answer.Hash, nil
 		}
 	}
 	return 0, err
+}
+
+// hash hashes the entries up to a revision, without those deleted ones that the last compaction may have left. It reads page by page what was there when it began, so that nobody waits for it; etcd's own hash holds a
+// lock that writers need.
+func (s *Store) hash(ctx context.Context, revision int64) (mvcc.KeyValueHash, error) {
+	hash := mvcc.KeyValueHash{Revision: revision}
+	server := s.etcd.Server
+	for tries := 0; server.KV().Rev() < revision; tries++ { // it is about to apply it
+		if tries == hashTries {
+			return hash, mvcc.ErrFutureRev
+		}
+		select {
+		case <-ctx.Done():
+			return hash, ctx.Err()
+		case <-time.After(hashAgain):
+		}
+	}
+	if !s.hashing.TryRLock() {
+		return hash, errGaveWay
+	}
+	defer s.hashing.RUnlock()
+	server.Backend().ForceCommit() // so that nothing up to the revision is still in etcd's buffer, whose entries do not come in pages
+	tx := server.Backend().ConcurrentReadTx()
+	tx.RLock()
+	defer tx.RUnlock()
+	scheduled, _ := mvcc.UnsafeReadScheduledCompact(tx)
+	finished, _ := mvcc.UnsafeReadFinishedCompact(tx)
+	switch {
+	case finished > revision:
+		return hash, mvcc.ErrCompacted
+	case finished != scheduled:
+		return hash, errCompacting
+	}
+	hash.CompactRevision = finished
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	from, to := mvcc.RevToBytes(mvcc.Revision{}, mvcc.NewRevBytes()), mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
+	for {
+		keys, values := tx.UnsafeRange(schema.Key, from, to, hashPage)
+		for n, key := range keys {
+			if mvcc.IsTombstone(key) && mvcc.BytesToRev(key).Main <= finished {
+				continue
+			}
+			sum.Write(key)
+			sum.Write(values[n])
+		}
+		switch {
+		case len(keys) < hashPage:
+			hash.Hash = sum.Sum32()
+			return hash, nil
+		case ctx.Err() != nil:
+			return hash, ctx.Err()
+		case s.closing():
+			return hash, errStopped
+		case s.pulse.rewriting.Load():
+			return hash, errGaveWay
+		}
+		from = append(bytes.Clone(keys[len(keys)-1]), 0)
+		if s.betweenPages != nil {
+			s.betweenPages()
+		}
+	}
+}
+
+// serveHash tells another member the hash of what this one holds, as etcd does.
+func (s *Store) serveHash(w http.ResponseWriter, r *http.Request) {
+	var asked etcdserverpb.HashKVRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxHashRequest)).Decode(&asked); err != nil {
+		http.Error(w, "the request cannot be read", http.StatusBadRequest)
+		return
+	}
+	hash, err := s.hash(r.Context(), asked.Revision)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&etcdserverpb.HashKVResponse{
+		Header: &etcdserverpb.ResponseHeader{Revision: s.etcd.Server.KV().Rev()}, Hash: hash.Hash, CompactRevision: hash.CompactRevision, HashRevision: hash.Revision,
+	})
 }

@@ -272,6 +272,7 @@ func (p *peering) serve(place Place) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", reachable(etcdhttp.NewPeerHandler(server.Logger(), server)))
 	mux.HandleFunc("GET "+statePath, p.state)
+	mux.HandleFunc(hashPattern, p.store.serveHash)
 	p.listener = peers.Serve(p.store.log.Named("peers"), p.bound, p.credentials, p, mux)
 	p.store.log.Info("listening for the other members of the store", "address", p.bound.Addr().String())
 	return nil

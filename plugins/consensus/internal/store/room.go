@@ -121,6 +121,8 @@ func (s *Store) rewrite() (took time.Duration, err error) {
 	defer s.rewriteFirst.Store(nil)
 	s.pulse.rewriting.Store(true)
 	defer s.pulse.rewriting.Store(false)
+	s.hashing.Lock() // a hash gives way with its next page
+	defer s.hashing.Unlock()
 	began := time.Now()
 	if err = s.etcd.Server.Defragment(); err != nil {
 		err = fmt.Errorf("rewrite the database: %w", err)

@@ -107,6 +107,10 @@ type Store struct {
 	// snapshot is since when there is a snapshot; nil: there is none. copying is held while the database is copied, or rewritten.
 	snapshot atomic.Pointer[time.Time]
 	copying  sync.Mutex
+	// hashing is held for reading while what the member holds is hashed, and for writing while the database is rewritten.
+	hashing sync.RWMutex
+	// betweenPages is called while a hash is under way; nil: nothing is. For tests.
+	betweenPages func()
 	// rewriteFirst is until when no copy begins, since one has kept the database from being rewritten; nil: any may.
 	rewriteFirst atomic.Pointer[time.Time]
 	freeSpace    func(directory string) (free, all int64, err error)
