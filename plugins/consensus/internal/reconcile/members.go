@@ -23,6 +23,8 @@ const (
 	idleInterval = 2 * time.Second
 	// stepBound is how long one step may take.
 	stepBound = 10 * time.Second
+	// handBound is how much of that a damaged leader may take to hand over.
+	handBound = stepBound / 2
 )
 
 // MemberStore is what Members need of the store.
@@ -181,9 +183,23 @@ func (m *Members) step(ctx context.Context, p *picture) (busy bool, err error) {
 	if err != nil || done {
 		return true, err
 	}
-	if heirs := p.trusted(); p.distrusted[p.own.ID] && p.measured && len(heirs) > 0 {
-		return true, m.hand(ctx, p, heirs) // whoever leads acts upon what it holds
+	heirs := p.trusted()
+	if !p.distrusted[p.own.ID] || !p.measured || len(heirs) == 0 {
+		return m.settle(ctx, p)
 	}
+	// Whoever leads acts upon what it holds. But where nobody takes the leadership over, somebody has to act.
+	bounded, cancel := context.WithTimeout(ctx, handBound)
+	handed := m.hand(bounded, p, heirs)
+	cancel()
+	if errors.Is(handed, errStepped) {
+		return true, handed
+	}
+	_, err = m.settle(ctx, p)
+	return true, errors.Join(handed, err)
+}
+
+// settle takes the first step toward the members that are desired.
+func (m *Members) settle(ctx context.Context, p *picture) (busy bool, err error) {
 	if len(p.desired) == 0 {
 		return false, nil // no document, or none that was ever good: nobody is removed on the word of nothing
 	}

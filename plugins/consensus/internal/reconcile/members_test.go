@@ -411,3 +411,24 @@ func TestBridgeIsNotTakenOut(t *testing.T) {
 	c.hears(third, []uint64{c.own, second}, nil)
 	c.await("reeve-1", "its member is being removed")
 }
+
+// TestDamagedLeaderThatStaysActs has a leader whose data is damaged, and from whom nobody takes over, remove who is to go.
+func TestDamagedLeaderThatStaysActs(t *testing.T) {
+	c := newCompany(t, second, third, fourth)
+	c.put(peers.DamagedKey(c.own, true), "it holds other data")
+	handing := make(chan struct{})
+	var once sync.Once
+	c.lead(func(config *reconcile.MembersConfig) {
+		config.Before = func(step string) {
+			if step == "hand over" {
+				once.Do(func() { close(handing) })
+			}
+		}
+	}, "reeve-1", "reeve-2", "reeve-3")
+	c.awaitGone(fourth)
+	select {
+	case <-handing:
+	default:
+		t.Error("a damaged leader does not try to hand over")
+	}
+}
