@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,33 +63,12 @@ Nodes are found by the context, by the dev directory, and by --node. Killed anyw
 	return cmd
 }
 
-// survivor is a node whose member may become the only one.
-type survivor struct {
-	target.Own
-	// state is how its member is; nil: the node does not say, because of err.
-	state *consensusv1.MemberState
-	err   error
-}
-
-// promised is the recovery that the member takes part in and that is not done; nil: none.
-func (s survivor) promised() *consensusv1.QuorumRecovery {
-	if r := s.state.GetRecovery(); r.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
-		return r
-	}
-	return nil
-}
-
-// begun reports whether the member has begun to become the only one, from which there is no way back.
-func (s survivor) begun() bool {
-	r := s.promised()
-	return r != nil && r.Phase != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED
-}
-
 // quorumRecovery is one run of the command.
 type quorumRecovery struct {
 	*commands
 	clusterID string
-	survivors []survivor
+	// survivors are the nodes with members of the newest generation of the store; rest are the others that were asked.
+	survivors, rest []survivor
 	// id is that of the recovery; empty: none was begun.
 	id string
 }
@@ -110,11 +88,15 @@ func (c *commands) recoverQuorum(ctx context.Context, cluster *target.Target, op
 			r.clusterID = s.state.GetClusterId()
 		}
 	}
-	if err := r.findRecovery(); err != nil && !options.abandon {
-		return err
-	}
+	err = r.sort()
 	if options.abandon {
 		return r.abandon(ctx, options.dryRun)
+	}
+	if err == nil {
+		err = r.findRecovery()
+	}
+	if err != nil {
+		return err
 	}
 	if err := r.check(); err != nil {
 		return err
@@ -125,85 +107,20 @@ func (c *commands) recoverQuorum(ctx context.Context, cluster *target.Target, op
 	return r.run(ctx, options)
 }
 
-// ask asks all nodes at once how their members are.
-func (r *quorumRecovery) ask(ctx context.Context, own []target.Own) {
-	r.survivors = make([]survivor, len(own))
-	var asking sync.WaitGroup
-	for n, node := range own {
-		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, survivorTimeout)
-			defer cancel()
-			answer, err := node.API.GetStoreMember(ctx, &nodev1.GetStoreMemberRequest{})
-			r.survivors[n] = survivor{Own: node, state: answer.GetMember(), err: err}
-		})
-	}
-	asking.Wait()
-}
-
-// findRecovery finds the recovery that was begun before.
-func (r *quorumRecovery) findRecovery() error {
-	for _, s := range r.survivors {
-		promised := s.promised()
-		switch {
-		case promised == nil:
-		case r.id == "":
-			r.id = promised.Id
-		case r.id != promised.Id:
-			return fault.New(fault.Refused, fmt.Sprintf("two recoveries were begun: node %s has promised %s, and another node %s", s.ID, promised.Id, r.id),
-				"Agree on one: run `reeve store recover-quorum --abandon` where the other was begun, then this command again.")
-		}
-	}
-	return nil
-}
-
-// voters are the survivors that may become the only member.
-func (r *quorumRecovery) voters() (voters []survivor) {
-	for _, s := range r.survivors {
-		if s.state.GetVoter() && (s.state.GetClusterId() == r.clusterID) {
-			voters = append(voters, s)
-		}
-	}
-	return voters
-}
-
-// freshest is the survivor that has most; nil: there is none. A node that was chosen before is chosen still.
-func (r *quorumRecovery) freshest() (best *survivor) {
-	for _, s := range r.voters() {
-		if s.promised().GetNodeId() == s.ID {
-			return &s
-		}
-		if best == nil || s.state.LastTerm > best.state.LastTerm || s.state.LastTerm == best.state.LastTerm && s.state.LastIndex > best.state.LastIndex {
-			best = &s
-		}
-	}
-	return best
-}
-
-// lost are the nodes with members that no reached node is.
-func (r *quorumRecovery) lost() (lost []string) {
-	for _, s := range r.survivors {
-		for _, member := range s.state.GetMembers() {
-			known := slices.ContainsFunc(r.survivors, func(other survivor) bool { return other.ID == member.GetName() && other.state != nil })
-			if !known && !slices.Contains(lost, member.GetName()) {
-				lost = append(lost, member.GetName())
-			}
-		}
-	}
-	slices.Sort(lost)
-	return lost
-}
-
 func (r *quorumRecovery) document() output.Survivors {
 	document := output.Survivors{ClusterID: r.clusterID, RecoveryID: r.id, Lost: []string{}}
-	for _, s := range r.survivors {
+	for n, s := range r.asked() {
 		one := output.NewSurvivor(s.ID, s.Address, s.state)
-		if s.err != nil {
+		switch {
+		case s.err != nil:
 			one = output.Survivor{NodeID: s.ID, Address: s.Address, Problem: fault.Message(s.err), State: "not reached"}
+		case n >= len(r.survivors):
+			one.State = "not one of the newest generation of this cluster's store"
 		}
 		document.Survivors = append(document.Survivors, one)
 	}
 	for _, node := range r.lost() {
-		if !slices.ContainsFunc(r.survivors, func(s survivor) bool { return s.ID == node }) {
+		if !slices.ContainsFunc(r.asked(), func(s survivor) bool { return s.ID == node }) {
 			document.Lost = append(document.Lost, node)
 		}
 	}
@@ -215,8 +132,8 @@ func (r *quorumRecovery) document() output.Survivors {
 
 // check refuses what could make two stores of one.
 func (r *quorumRecovery) check() error {
-	for _, s := range r.survivors {
-		if s.state.GetQuorum() {
+	for _, s := range r.asked() {
+		if s.state.GetQuorum() && s.state.ClusterId == r.clusterID {
 			leader := s.state.GetLeaderId()
 			for _, member := range s.state.GetMembers() {
 				if member.GetId() == leader {
@@ -232,16 +149,24 @@ func (r *quorumRecovery) check() error {
 		return fault.New(fault.Refused, "no node that answers has a member of the store that votes", "Start a node that has one, name it with --node ID=host:port, or restore a snapshot.")
 	}
 	for _, s := range voters {
-		all := 0
+		all, answer := 0, 0
 		for _, member := range s.state.GetMembers() {
-			if !member.GetLearner() {
-				all++
+			if member.GetLearner() {
+				continue
+			}
+			all++
+			if slices.ContainsFunc(voters, func(other survivor) bool { return other.state.MemberId == member.GetId() }) {
+				answer++
 			}
 		}
-		if r.id == "" && len(voters) > all/2 {
-			return fault.New(fault.Refused, fmt.Sprintf("%d of the %d members answer, which is a majority: they elect a leader by themselves when they reach each other", len(voters), all),
-				"Wait a moment, then look what keeps them from each other: `reeve store status NODE` on each.")
+		if answer <= all/2 || slices.ContainsFunc(r.survivors, survivor.begun) {
+			continue
 		}
+		hint := "Wait a moment, then look what keeps them from each other: `reeve store status NODE` on each."
+		if r.id != "" {
+			hint = "Run the command with --abandon: no member has become the only one yet, and those that have promised to vote for nobody vote again."
+		}
+		return fault.New(fault.Refused, fmt.Sprintf("%d of the %d members answer, which is a majority: they elect a leader by themselves when they reach each other", answer, all), hint)
 	}
 	return nil
 }
@@ -312,13 +237,24 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 		return nil, err
 	}
 	best := r.freshest()
+	for _, s := range r.survivors {
+		chosen := s.promised().GetNodeId()
+		if chosen == "" || chosen == best.ID {
+			continue
+		}
+		hint := "Run `reeve store recover-quorum --abandon`, and this command again: it chooses anew."
+		if !slices.ContainsFunc(r.survivors, func(other survivor) bool { return other.ID == chosen }) {
+			hint = "Bring node " + chosen + " back: its member may have become the only one. Only if it is lost for good: " + hint
+		}
+		return nil, fault.New(fault.Refused, fmt.Sprintf("the recovery %s has chosen the member of node %s, but the freshest that answers is that of node %s", r.id, chosen, best.ID), hint)
+	}
 	r.say(fmt.Sprintf("%d survivors have stopped voting. The freshest is node %s, whose log ends with entry %d of term %d.", len(r.voters()), best.ID, best.state.LastIndex, best.state.LastTerm))
 	return best, r.promiseAll(ctx, best.ID)
 }
 
 func (r *quorumRecovery) promiseAll(ctx context.Context, chosen string) error {
 	for n, s := range r.survivors {
-		if !s.state.GetVoter() || s.state.GetClusterId() != r.clusterID {
+		if !s.state.GetVoter() {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, promiseTimeout)
@@ -356,14 +292,15 @@ func (r *quorumRecovery) force(ctx context.Context, chosen survivor) (*consensus
 
 // abandon gives up what the reached survivors have promised.
 func (r *quorumRecovery) abandon(ctx context.Context, dryRun bool) error {
-	if n := slices.IndexFunc(r.survivors, survivor.begun); n >= 0 {
-		return fault.New(fault.Refused, "the member of node "+r.survivors[n].ID+" is becoming the only one by the recovery "+r.survivors[n].promised().Id+": there is no way back", "Run the command without --abandon: it goes on.")
+	asked := r.asked()
+	if n := slices.IndexFunc(asked, survivor.begun); n >= 0 {
+		return fault.New(fault.Refused, "the member of node "+asked[n].ID+" is becoming the only one by the recovery "+asked[n].promised().Id+": there is no way back", "Run the command without --abandon: it goes on.")
 	}
 	if dryRun {
 		return r.print(r.document())
 	}
 	given := 0
-	for _, s := range r.survivors {
+	for _, s := range asked {
 		promised := s.promised()
 		if promised == nil {
 			continue

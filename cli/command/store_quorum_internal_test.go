@@ -1,0 +1,125 @@
+package command
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// survivingNode is the own API of a node with a member.
+type survivingNode struct {
+	nodev1.NodeServiceClient
+	member *consensusv1.MemberState
+	forced bool
+}
+
+func (n *survivingNode) GetStoreMember(context.Context, *nodev1.GetStoreMemberRequest, ...grpc.CallOption) (*nodev1.GetStoreMemberResponse, error) {
+	return &nodev1.GetStoreMemberResponse{Member: n.member}, nil
+}
+
+func (n *survivingNode) PromiseRecovery(_ context.Context, request *nodev1.PromiseRecoveryRequest, _ ...grpc.CallOption) (*nodev1.PromiseRecoveryResponse, error) {
+	if n.member.Recovery == nil {
+		n.member.Recovery = &consensusv1.QuorumRecovery{Id: request.RecoveryId, Phase: consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED}
+	}
+	if request.NodeId != "" {
+		n.member.Recovery.NodeId = request.NodeId
+	}
+	return &nodev1.PromiseRecoveryResponse{Member: n.member}, nil
+}
+
+func (n *survivingNode) RecoverQuorum(context.Context, *nodev1.RecoverQuorumRequest, ...grpc.CallOption) (*nodev1.RecoverQuorumResponse, error) {
+	n.forced = true
+	return &nodev1.RecoverQuorumResponse{Member: n.member}, nil
+}
+
+// survived is a voter of a store of five, with as many entries as are said.
+func survived(id string, entries uint64, change func(*consensusv1.MemberState)) *survivingNode {
+	state := &consensusv1.MemberState{ClusterId: "c", NodeId: id, MemberId: "of-" + id, Voter: true, LastTerm: 2, LastIndex: entries}
+	for _, node := range []string{"a", "b", "c", "d", "e"} {
+		state.Members = append(state.Members, &consensusv1.StoreMember{Id: "of-" + node, Name: node})
+	}
+	if change != nil {
+		change(state)
+	}
+	return &survivingNode{member: state}
+}
+
+func generation(number uint64, id string) func(*consensusv1.MemberState) {
+	return func(m *consensusv1.MemberState) { m.Generation, m.GenerationId = number, []byte(id) }
+}
+
+func promisedFor(node string) func(*consensusv1.MemberState) {
+	return func(m *consensusv1.MemberState) {
+		m.Recovery = &consensusv1.QuorumRecovery{Id: "r", NodeId: node, Phase: consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED}
+	}
+}
+
+// TestChooseSurvivor chooses the freshest member of the newest generation, and nobody where that could make two stores of one.
+func TestChooseSurvivor(t *testing.T) {
+	formerOnly := func(m *consensusv1.MemberState) {
+		generation(1, "x")(m)
+		m.Members = []*consensusv1.StoreMember{{Id: "of-a", Name: "a"}, {Id: "of-b", Name: "b"}, {Id: "of-c", Name: "c", Learner: true}}
+	}
+	for name, test := range map[string]struct {
+		nodes   []*survivingNode
+		chosen  string   // empty: it is refused
+		refused []string // what the refusal says
+		spared  []string // who promises nothing
+	}{
+		"the freshest":                    {nodes: []*survivingNode{survived("a", 5, nil), survived("b", 6, nil)}, chosen: "b"},
+		"a majority answers":              {nodes: []*survivingNode{survived("a", 5, nil), survived("b", 6, nil), survived("c", 6, nil)}, refused: []string{"3 of the 5"}},
+		"a longer log of a former one":    {nodes: []*survivingNode{survived("a", 5, generation(1, "x")), survived("b", 60, nil)}, chosen: "a", spared: []string{"b"}},
+		"a majority with those of former": {nodes: []*survivingNode{survived("a", 5, formerOnly), survived("b", 6, nil), survived("c", 6, nil)}, chosen: "a", spared: []string{"b", "c"}},
+		"a promise of a former one": {nodes: []*survivingNode{survived("a", 5, generation(1, "x")), survived("b", 60, promisedFor("b"))},
+			chosen: "a", spared: []string{"b"}},
+		"two of one number": {nodes: []*survivingNode{survived("a", 5, generation(1, "x")), survived("b", 6, generation(1, "y"))}, refused: []string{"node a ", "node b "}},
+		"chosen before":     {nodes: []*survivingNode{survived("a", 5, promisedFor("b")), survived("b", 5, promisedFor("b"))}, chosen: "b"},
+		"a fresher one came": {nodes: []*survivingNode{survived("a", 5, promisedFor("a")), survived("b", 6, nil)},
+			refused: []string{"chosen the member of node a", "node b", "--abandon"}},
+		"the chosen one is away":  {nodes: []*survivingNode{survived("a", 5, promisedFor("c"))}, refused: []string{"node c", "Bring node c back"}},
+		"a majority has promised": {nodes: []*survivingNode{survived("a", 5, promisedFor("")), survived("b", 5, nil), survived("c", 5, nil)}, refused: []string{"--abandon"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &quorumRecovery{commands: &commands{Environment: Environment{Stdout: io.Discard, Stderr: io.Discard, Now: time.Now}, format: output.JSON}, clusterID: "c"}
+			var own []target.Own
+			for _, node := range test.nodes {
+				own = append(own, target.Own{Node: target.Node{ID: node.member.NodeId}, API: node})
+			}
+			r.ask(t.Context(), own)
+			err := r.sort()
+			for _, step := range []func() error{r.findRecovery, r.check, func() error { return r.run(t.Context(), recoverQuorumOptions{clusterID: "c"}) }} {
+				if err == nil {
+					err = step()
+				}
+			}
+			if (err == nil) != (test.chosen != "") || err != nil && fault.CodeOf(err) != fault.Refused {
+				t.Fatal(err)
+			}
+			for _, text := range test.refused {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q is not said: %v", text, err)
+				}
+			}
+			for _, node := range test.nodes {
+				id := node.member.NodeId
+				if node.forced != (id == test.chosen) {
+					t.Errorf("%s became the only one: %v", id, node.forced)
+				}
+				if spared := slices.Contains(test.spared, id); spared == (node.member.Recovery.GetId() == r.id) && err == nil {
+					t.Errorf("%s has promised: %v", id, node.member.Recovery)
+				}
+			}
+		})
+	}
+}
