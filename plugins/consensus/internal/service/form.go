@@ -21,7 +21,7 @@ type formation struct {
 	done   chan struct{}
 	member string
 	err    error
-	again  bool // it was begun by the role itself, in the place of a member that was removed, and is tried until there is an answer
+	again  bool // it was begun by the role itself, in the place of a member that was removed or stopped, and is tried until there is an answer
 }
 
 func (f *formation) succeed(member string) {

@@ -62,7 +62,11 @@ func (r *running) open(ctx context.Context, config Config, settings store.Config
 			return formed, err
 		}
 		if formed != nil {
-			formed.Close()
+			err = formed.Close()
+		}
+		if broken := (*store.BrokenError)(nil); errors.As(err, &broken) { // it may still write
+			asked.done <- status.Errorf(codes.Unavailable, "consensus: the member does not stop: %v", err)
+			return nil, err
 		}
 		asked.carryOut(config, r.local.Swap(nil))
 	}
@@ -78,14 +82,18 @@ func (r *running) awaitPause(ctx context.Context) *pause {
 	}
 }
 
-// paused stops the member that has served, carries out what is to be done, and has it formed again.
-func (r *running) paused(config Config, formed *store.Store, p *pause) {
-	formed.Close()
+// paused stops the member that has served, carries out what is to be done, and has it formed again: errPaused. A member that does not stop ends the role.
+func (r *running) paused(config Config, formed *store.Store, p *pause) error {
+	if err := formed.Close(); err != nil {
+		p.done <- status.Errorf(codes.Unavailable, "consensus: the member does not stop: %v", err)
+		return err
+	}
 	r.status.Set(nil)
 	r.usage.Set(nil)
 	attempt := r.attempts.renew()
 	p.carryOut(config, r.local.Swap(nil))
 	r.forms <- attempt // never waits: whoever calls Form waits for this attempt, too
+	return errPaused
 }
 
 // GetMember says how the local member is.
@@ -124,7 +132,7 @@ func (s *Service) PromiseRecovery(ctx context.Context, request *consensusv1.Prom
 	if err != nil {
 		return nil, err
 	}
-	defer r.recovering.Unlock()
+	defer func() { <-r.recovering }()
 	promise, err := r.promised(request.GetRecoveryId())
 	switch {
 	case err != nil:
@@ -155,8 +163,12 @@ func (s *Service) recovering(ctx context.Context, id string) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.recovering.Lock()
-	return r, nil
+	select {
+	case r.recovering <- struct{}{}:
+		return r, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // promised is the promise of a recovery; nil: there is none. Another one that is not done is an error.
@@ -211,7 +223,7 @@ func (s *Service) AbandonRecovery(ctx context.Context, request *consensusv1.Aban
 	if err != nil {
 		return nil, err
 	}
-	defer r.recovering.Unlock()
+	defer func() { <-r.recovering }()
 	promise, err := r.promised(request.GetRecoveryId())
 	switch {
 	case err != nil:
@@ -240,7 +252,7 @@ func (s *Service) RecoverQuorum(ctx context.Context, request *consensusv1.Recove
 	if err != nil {
 		return nil, err
 	}
-	defer r.recovering.Unlock()
+	defer func() { <-r.recovering }()
 	promise, err := r.promised(request.GetRecoveryId())
 	switch {
 	case err != nil:

@@ -291,3 +291,30 @@ func TestDataOfAnotherGeneration(t *testing.T) {
 		}
 	}
 }
+
+// TestStartedAgain has a member that was stopped fail to start, for a reason that goes away: the role says so, and starts it again by itself.
+func TestStartedAgain(t *testing.T) {
+	c, _ := grown(t, "reeve-1", "reeve-2")
+	c.nodes["reeve-2"].stop()
+	first, sockets := c.nodes["reeve-1"], filepath.Join(c.root, "reeve-1", "run", "peer")
+	first.promised(oneRecovery, "reeve-1")
+	if err := os.RemoveAll(sockets); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(sockets, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.recoverQuorum(oneRecovery); status.Code(err) != codes.Unavailable {
+		t.Errorf("a member that does not start: %v", err)
+	}
+	storetest.Eventually(t, "the role says that the member does not start", func() bool {
+		return first.form("existing") != nil && strings.Contains(first.reporter.last(), "is started again: ")
+	})
+	if err := os.Remove(sockets); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Eventually(t, "the member is the only one", func() bool {
+		state, err := first.recoverQuorum(oneRecovery)
+		return err == nil && state.Generation == 1 && first.reporter.last() == "ready"
+	})
+}

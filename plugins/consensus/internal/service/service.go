@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,9 +77,9 @@ type running struct {
 	directory string
 	// local is the member as soon as etcd runs; nil: it does not.
 	local atomic.Pointer[store.Local]
-	// pauses are taken by Run. recovering is held by a request of a recovery.
+	// pauses are taken by Run. recovering has room for one request of a recovery.
 	pauses     chan *pause
-	recovering sync.Mutex
+	recovering chan struct{}
 	// gone is why there is no member, after there was one; empty: there never was.
 	gone event.Value[string]
 	// receives is where a snapshot is kept, and how large it may be.
@@ -104,7 +103,7 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	defer cancel()
 	r := &running{
 		door:  door.New(door.Config{Log: config.Log.Named("door"), QuorumGrace: config.QuorumGrace}),
-		forms: make(chan *formation, 1), pauses: make(chan *pause), directory: config.DataDirectory,
+		forms: make(chan *formation, 1), pauses: make(chan *pause), recovering: make(chan struct{}, 1), directory: config.DataDirectory,
 		receives: store.Config{Directory: config.DataDirectory, Quota: config.Quota},
 	}
 	r.attempts.ended = ctx.Done()
@@ -169,13 +168,11 @@ func (r *running) serve(ctx context.Context, config Config, formed *store.Store)
 	err := group.Wait()
 	r.store.Store(nil)
 	if asked != nil {
-		r.paused(config, formed, asked)
-		return errPaused
+		return r.paused(config, formed, asked)
 	}
 	r.local.Store(nil)
 	if !errors.Is(err, store.ErrRemoved) {
-		formed.Close()
-		return err
+		return errors.Join(err, formed.Close())
 	}
 	if err := formed.Replace(); err != nil {
 		return err
@@ -233,20 +230,27 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				attempt.fail(err)
 				return nil, nil
 			}
-			if attempt.again && errors.Is(err, store.ErrWaiting) {
-				r.without(config, err.Error())
+			broken, problem := (*store.BrokenError)(nil), (*store.Problem)(nil)
+			if attempt.again && !errors.As(err, &broken) && !errors.As(err, &problem) {
+				next, reason := attempt, err.Error()
+				if !errors.Is(err, store.ErrWaiting) {
+					next = r.attempts.renew() // before this one ends, so that nobody else begins one
+					attempt.fail(err)
+					reason = "the member of the store does not start, and is started again: " + reason
+				}
+				r.without(config, reason)
 				select {
 				case <-ctx.Done():
 				case <-time.After(joinRetry):
-					r.forms <- attempt // never waits: nobody else begins one before this one has ended
+					r.forms <- next // never waits: nobody else begins one before this one has ended
 				}
 				continue
 			}
 			attempt.fail(err)
-			if broken := (*store.BrokenError)(nil); errors.As(err, &broken) {
+			if errors.As(err, &broken) {
 				return nil, fmt.Errorf("consensus: the store of cluster %s cannot be used: %w", attempt.plan.ClusterID, err)
 			}
-			switch problem := (*store.Problem)(nil); {
+			switch {
 			case errors.Is(err, store.ErrWaiting):
 				config.Reporter.Degraded(err.Error())
 			case attempt.again && errors.As(err, &problem):

@@ -51,3 +51,9 @@ func WithSum(database []byte) []byte {
 	sum := sha256.Sum256(database)
 	return slices.Concat(database, sum[:])
 }
+
+// Hold keeps the member from having stopped.
+func (s *Store) Hold() (release func()) {
+	s.following.Add(1)
+	return s.following.Done
+}

@@ -58,7 +58,7 @@ func (s *Store) force(ctx context.Context, promise *Promise) error {
 }
 
 func (s *Store) forceMember(ctx context.Context, promise *Promise) (err error) {
-	s.client, s.etcd, s.halted = nil, nil, false
+	s.client, s.etcd, s.halted, s.stopped = nil, nil, false, nil
 	if s.space, err = newSpace(s.config); err != nil {
 		return err
 	}

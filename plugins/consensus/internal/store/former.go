@@ -49,7 +49,7 @@ func (s *Store) wasRemoved(err error) bool {
 func (s *Store) end(err error) error {
 	former := s.marker.Former
 	if !s.halt() {
-		return err
+		return errors.Join(err, s.unstopped())
 	}
 	defer s.lock.Close()
 	switch {

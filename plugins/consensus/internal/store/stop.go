@@ -9,17 +9,23 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 )
 
-// Close stops the member. Whoever serves its API must have stopped before.
-func (s *Store) Close() {
-	if s.halt() {
-		s.lock.Close()
+// Close stops the member. Whoever serves its API must have stopped before. It fails with a *BrokenError if etcd does not stop.
+func (s *Store) Close() error {
+	if !s.halt() {
+		return s.unstopped()
 	}
+	s.lock.Close()
+	return nil
+}
+
+func (s *Store) unstopped() error {
+	return &BrokenError{Cause: fmt.Sprintf("member %s does not stop; its data in %s stays locked until the role is started again", s.marker.MemberID, s.directory)}
 }
 
 // Replace is Close for a member whose Run has ended with ErrRemoved: what it had stored is put aside. The next call of Open has a new member join, or finds that there is to be none.
 func (s *Store) Replace() error {
 	if !s.halt() {
-		return fmt.Errorf("the removed member %s does not stop; its data in %s stays until the role is started again", s.marker.MemberID, s.directory)
+		return s.unstopped()
 	}
 	defer s.lock.Close()
 	_, err := s.replace()
@@ -29,29 +35,31 @@ func (s *Store) Replace() error {
 // cedeBound is how many election times a leader that is about to stop may take to hand the leadership over.
 const cedeBound = 2
 
-// halt stops etcd, and reports whether nothing of it runs any more.
+// halt stops etcd, and reports whether nothing of it runs any more. It may be called again.
 func (s *Store) halt() bool {
 	if s.halted {
 		return true
 	}
-	s.cede()
-	s.peering.stop()
-	if s.client != nil {
-		s.client.Close() // its error only says that it is closed
-	}
-	if s.etcd != nil {
-		closed := make(chan struct{})
-		go func() {
-			defer close(closed)
-			s.etcd.Close()
-			s.following.Wait()
-		}()
-		select {
-		case <-closed:
-		case <-time.After(stopBound):
-			s.log.Error("etcd has not stopped; going on without it", "after", stopBound.String())
-			return false // the lock stays: etcd may still write
+	if s.stopped == nil {
+		s.stopped = make(chan struct{})
+		s.cede()
+		s.peering.stop()
+		if s.client != nil {
+			s.client.Close() // its error only says that it is closed
 		}
+		go func() {
+			defer close(s.stopped)
+			if s.etcd != nil {
+				s.etcd.Close()
+				s.following.Wait()
+			}
+		}()
+	}
+	select {
+	case <-s.stopped:
+	case <-time.After(stopBound):
+		s.log.Error("etcd has not stopped; going on without it", "after", stopBound.String())
+		return false // the lock stays: etcd may still write
 	}
 	s.halted = true // who still asks it finds a store that has stopped
 	return true

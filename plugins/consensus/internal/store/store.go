@@ -89,6 +89,7 @@ type Store struct {
 	marker    *marker
 	peering   *peering
 	halted    bool
+	stopped   chan struct{} // closed when etcd has stopped; nil: it was not told to
 	damage    *DamagedError // nil: none was found
 	finished  atomic.Bool   // the marker's phase is complete
 	// generation is that of the data, as it was read last.
@@ -179,7 +180,7 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 
 func (s *Store) start(ctx context.Context) (err error) {
 	config, found := s.config, s.marker
-	s.client, s.etcd, s.halted = nil, nil, false
+	s.client, s.etcd, s.halted, s.stopped = nil, nil, false, nil
 	s.finished.Store(found.Phase == complete)
 	if s.space, err = newSpace(config); err != nil {
 		return err

@@ -76,6 +76,26 @@ func TestPeerSocketIsPrivate(t *testing.T) {
 	}
 }
 
+func TestUnstoppedStaysLocked(t *testing.T) {
+	t.Parallel() // it takes as long as a member is waited for
+	config := storetest.Config(t, storetest.Directory(t))
+	s, err := store.Open(storetest.Context(t), config, storetest.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := s.Hold()
+	if err, broken := s.Close(), (*store.BrokenError)(nil); !errors.As(err, &broken) {
+		t.Errorf("a member that does not stop was closed: %v", err)
+	}
+	if again, err := store.Open(storetest.Context(t), config, storetest.Plan); err == nil {
+		t.Error("its data is used a second time", again.Close())
+	}
+	release()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOneProcessAtATime(t *testing.T) {
 	directory := storetest.Directory(t)
 	storetest.Open(t, directory, storetest.Plan)

@@ -107,7 +107,9 @@ func OpenWith(t testing.TB, config store.Config, plan store.Plan) (*store.Store,
 	stop := sync.OnceFunc(func() {
 		cancel()
 		group.Wait()
-		s.Close()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 	t.Cleanup(stop)
 	return s, stop
