@@ -12,7 +12,7 @@ import (
 )
 
 // stepsOfRecovery are those of the recovery of a lost majority.
-var stepsOfRecovery = []string{"promise-recovery", "begin-recovery", "commit-log", "begin-generation", "drop-credentials", "mark-forced", "mark-recovered"}
+var stepsOfRecovery = []string{"promise-recovery", "begin-recovery", "commit-log", "begin-generation", "remake-member", "adopt-remade", "drop-credentials", "mark-forced", "mark-recovered"}
 
 // TestStepsOfALostMajority kills the survivor's role before and after everything that it keeps while it is made the only member of the store. The same command goes on each time.
 func TestStepsOfALostMajority(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -81,7 +82,7 @@ func TestRecoverQuorum(t *testing.T) {
 		t.Fatalf("with a quorum it promises: %v", err)
 	}
 	survivor.stop()
-	c.put(client, "lost", "only the two have it")
+	lost := c.put(client, "lost", "only the two have it")
 	c.nodes["reeve-1"].stop()
 	c.nodes["reeve-2"].stop()
 
@@ -113,7 +114,7 @@ func TestRecoverQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after.Generation != 1 || !after.Quorum || len(after.Members) != 1 || after.MemberId != before.MemberId || after.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
+	if after.Generation != 1 || !after.Quorum || len(after.Members) != 1 || after.MemberId == before.MemberId || after.Revision < before.Revision+1_000_000_000 || after.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
 		t.Errorf("recovered: %v", after)
 	}
 	if err := <-forming; err != nil {
@@ -132,6 +133,12 @@ func TestRecoverQuorum(t *testing.T) {
 		t.Error("what only the others have is there")
 	}
 
+	// Who has read what is lost, and watches from there on, is told to read everything again.
+	seen := <-survivor.client().Watch(storetest.Context(t), consensusv1.UserPrefix("curator"), clientv3.WithPrefix(), clientv3.WithRev(lost+1))
+	if seen.CompactRevision <= lost {
+		t.Errorf("a watch goes on where the lost members were: %v", seen)
+	}
+
 	// The others come back, with a majority of the former members between them, and more than the survivor had.
 	var back []*node
 	for _, id := range []string{"reeve-1", "reeve-2"} {
@@ -145,7 +152,7 @@ func TestRecoverQuorum(t *testing.T) {
 	}
 	c.await(survivor.client(), "the others vote again", settled("reeve-1", "reeve-2", "reeve-3"))
 	for _, n := range back {
-		if state := n.member(); state.Generation != 1 || state.MemberId == before.MemberId {
+		if state := n.member(); state.Generation != 1 || state.MemberId == after.MemberId {
 			t.Errorf("%v", state)
 		}
 		if value(t, n, "lost") != "" || value(t, n, "k/19") != "acknowledged" {

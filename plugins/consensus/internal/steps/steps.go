@@ -33,6 +33,8 @@ const (
 	PromiseRecovery, BeginRecovery checkpoint.Step = "promise-recovery", "begin-recovery"
 	// CommitLog notes that all of the log is agreed upon, and BeginGeneration begins a new generation of the store in the data.
 	CommitLog, BeginGeneration checkpoint.Step = "commit-log", "begin-generation"
+	// RemakeMember makes a new member of its data, and AdoptRemade puts the files of that in the place of the former ones.
+	RemakeMember, AdoptRemade checkpoint.Step = "remake-member", "adopt-remade"
 	// DropCredentials deletes what the member spoke to the former others with. MarkForced and MarkRecovered keep that it is the only one, and that it serves.
 	DropCredentials           checkpoint.Step = "drop-credentials"
 	MarkForced, MarkRecovered checkpoint.Step = "mark-forced", "mark-recovered"
@@ -91,7 +93,7 @@ const (
 func All() []checkpoint.Step {
 	return slices.Concat(
 		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, MarkReplaced, PutAside, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
-		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, DropCredentials, MarkForced, MarkRecovered, BeginRehearsal, Rehearse},
+		[]checkpoint.Step{PromiseRecovery, BeginRecovery, CommitLog, BeginGeneration, RemakeMember, AdoptRemade, DropCredentials, MarkForced, MarkRecovered, BeginRehearsal, Rehearse},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, NoteDamage, Tell},
 		[]checkpoint.Step{ReceiveSnapshot, LayRestored},

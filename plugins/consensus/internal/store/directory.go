@@ -64,6 +64,9 @@ func prepare(directory string, plan Plan) (*marker, error) {
 		return nil, foreign("the store in %s belongs to node %s of cluster %s, not to node %s of cluster %s; %s",
 			directory, found.NodeID, found.ClusterID, plan.NodeID, plan.ClusterID, wayOutOfForeign)
 	case found.Phase == complete:
+		if err := adoptRemade(directory, found.MemberID); err != nil {
+			return nil, err
+		}
 		return found, checkFiles(directory, plan)
 	case found.Phase == removed:
 		return prepareAgain(directory, plan, found)
@@ -180,11 +183,8 @@ func removeMember(directory string) error {
 // finish marks the store as complete. From then on it must never be lost, so the directories that etcd made are synced first, and the one
 // that holds etcd's own: after a crash of the machine a complete marker beside no files would mean a store that was lost. etcd itself syncs its files.
 func finish(directory string, begun *marker, member string) (*marker, error) {
-	files := etcdDirectory(directory)
-	for _, made := range []string{datadir.ToSnapDir(files), datadir.ToWALDir(files), datadir.ToMemberDir(files), files, directory} {
-		if err := syncDirectory(made); err != nil {
-			return nil, fmt.Errorf("sync the store's directories: %w", err)
-		}
+	if err := syncMember(etcdDirectory(directory), directory); err != nil {
+		return nil, fmt.Errorf("sync the store's directories: %w", err)
 	}
 	done := *begun
 	done.Phase, done.MemberID, done.Former = complete, member, ""
@@ -192,6 +192,16 @@ func finish(directory string, begun *marker, member string) (*marker, error) {
 		return nil, fmt.Errorf("write the marker of the store: %w", err)
 	}
 	return &done, nil
+}
+
+// syncMember syncs the directories that etcd has made for its files, and the one that holds them.
+func syncMember(files, directory string) error {
+	for _, made := range []string{datadir.ToSnapDir(files), datadir.ToWALDir(files), datadir.ToMemberDir(files), files, directory} {
+		if err := syncDirectory(made); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkFiles refuses a complete store whose files are gone: etcd, finding no log, would quietly begin a new one.

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
@@ -35,16 +36,24 @@ func (s *Store) force(ctx context.Context, promise *Promise) error {
 		return foreign("the member of node %s is to become the only one by the recovery %s, but this is node %s; %s", promise.Node, promise.ID, s.plan.NodeID, wayOutOfForeign)
 	}
 	s.log.Warn("the store has lost its majority; this member is made its only one", "recovery", promise.ID, "member", s.marker.MemberID)
-	err := s.forceMember(ctx, promise)
-	if !s.halt() {
-		return errors.Join(err, errors.New("etcd does not stop; the recovery goes on when the role is started again"))
+	if s.marker.MemberID != s.remadeMember(promise) {
+		err := s.forceMember(ctx, promise)
+		if !s.halt() {
+			return errors.Join(err, s.unstopped())
+		}
+		s.etcd, s.client = nil, nil
+		if err == nil {
+			err = s.remake(promise)
+		}
+		if err != nil {
+			return fmt.Errorf("make this member the only one of its store: %w", err)
+		}
 	}
-	s.etcd, s.client = nil, nil
-	if err != nil {
-		return fmt.Errorf("make this member the only one of its store: %w", err)
+	if err := adoptRemade(s.directory, s.marker.MemberID); err != nil {
+		return fmt.Errorf("put the files of member %s in the place of the former ones: %w", s.marker.MemberID, err)
 	}
 	// Its credentials are of a CA that former members have, too. A new one is made, and its writing is what the store acknowledges first.
-	err = checkpoint.Around(steps.DropCredentials, func() error {
+	err := checkpoint.Around(steps.DropCredentials, func() error {
 		if err := os.RemoveAll(peerDirectory(s.directory)); err != nil {
 			return err
 		}
@@ -78,7 +87,7 @@ func (s *Store) forceMember(ctx context.Context, promise *Promise) (err error) {
 	settings.ForceNewCluster = true
 	trimLog(s.log, settings.Dir)
 	// etcd drops what is in the log and not known to be agreed upon. The leader may have acknowledged it all the same.
-	if err := checkpoint.Around(steps.CommitLog, func() error { return commitLog(zaplog.New(s.log), settings.Dir) }); err != nil {
+	if err := checkpoint.Around(steps.CommitLog, func() error { return commitLog(zaplog.New(s.log), settings.Dir, member) }); err != nil {
 		return err
 	}
 	if s.etcd, err = startEtcd(settings); err != nil {
@@ -103,9 +112,13 @@ func (s *Store) forceMember(ctx context.Context, promise *Promise) (err error) {
 	if err != nil {
 		return err
 	}
-	return s.beginGeneration(ctx, &consensusv1.StoreGeneration{
+	err = s.beginGeneration(ctx, &consensusv1.StoreGeneration{
 		Id: id, Kind: consensusv1.StoreGenerationKind_STORE_GENERATION_KIND_RECOVERED, Revision: s.etcd.Server.KV().Rev(), Taken: time.Now().Unix(),
 	})
+	if err != nil {
+		return err
+	}
+	return s.refreshGeneration()
 }
 
 // takeBackAlarms takes back that members are full: nobody else would take back what a former one has said.
@@ -159,11 +172,11 @@ func (s *Store) beginGeneration(ctx context.Context, begun *consensusv1.StoreGen
 	})
 }
 
-// commitLog notes in the log of a stopped member that all of it is agreed upon.
-func commitLog(log *zap.Logger, directory string) error {
-	err := guard(func() error { return tryCommitLog(log, directory) })
+// commitLog notes in the log of a stopped member that all of it is agreed upon, up to where it removes the member itself: with that, nothing could be made of it any more.
+func commitLog(log *zap.Logger, directory string, member uint64) error {
+	err := guard(func() error { return tryCommitLog(log, directory, member) })
 	if errors.Is(err, io.ErrUnexpectedEOF) && wal.Repair(log, datadir.ToWALDir(directory)) { // the last record was cut off; etcd does the same
-		err = guard(func() error { return tryCommitLog(log, directory) })
+		err = guard(func() error { return tryCommitLog(log, directory, member) })
 	}
 	if err != nil {
 		return fmt.Errorf("note in the log in %s that its last entries count: %w", datadir.ToWALDir(directory), err)
@@ -171,7 +184,7 @@ func commitLog(log *zap.Logger, directory string) error {
 	return nil
 }
 
-func tryCommitLog(log *zap.Logger, directory string) error {
+func tryCommitLog(log *zap.Logger, directory string, member uint64) error {
 	snapshots, err := wal.ValidSnapshotEntries(log, datadir.ToWALDir(directory))
 	if err != nil {
 		return err
@@ -185,9 +198,23 @@ func tryCommitLog(log *zap.Logger, directory string) error {
 		return err
 	}
 	_, state, entries, err := opened.ReadAll()
-	if err == nil && len(entries) > 0 && entries[len(entries)-1].GetIndex() > state.GetCommit() {
-		state.Commit = new(entries[len(entries)-1].GetIndex())
+	last := state.GetCommit()
+	for _, entry := range entries {
+		if err != nil || entry.GetIndex() > last && removes(entry, member) {
+			break
+		}
+		last = max(last, entry.GetIndex())
+	}
+	if err == nil && last > state.GetCommit() {
+		state.Commit = new(last)
 		err = opened.Save(state, nil)
 	}
 	return errors.Join(err, opened.Close()) // which syncs it
+}
+
+// removes reports whether an entry of the log removes a member.
+func removes(entry *raftpb.Entry, member uint64) bool {
+	change := &raftpb.ConfChange{}
+	return entry.GetType() == raftpb.EntryConfChange && proto.Unmarshal(entry.GetData(), change) == nil &&
+		change.GetType() == raftpb.ConfChangeRemoveNode && change.GetNodeId() == member
 }
