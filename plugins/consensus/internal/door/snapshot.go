@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -97,7 +98,11 @@ func refused(err error) error {
 	said := status.Newf(code, "consensus: %v", err)
 	if errors.Is(err, store.ErrNoRoom) {
 		// Who keeps snapshots on the same disk can make room.
-		if told, err := said.WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom, Domain: consensusv1.SnapshotService_ServiceDesc.ServiceName}); err == nil {
+		info := &errdetails.ErrorInfo{Reason: consensusv1.NoRoom, Domain: consensusv1.SnapshotService_ServiceDesc.ServiceName}
+		if short := (*store.ShortError)(nil); errors.As(err, &short) {
+			info.Metadata = map[string]string{consensusv1.NoRoomMissing: strconv.FormatInt(short.Missing, 10)}
+		}
+		if told, err := said.WithDetails(info); err == nil {
 			said = told
 		}
 	}

@@ -310,6 +310,15 @@ func (s *spool) Write(part []byte) (int, error) {
 	return n, err
 }
 
+// ShortError is an ErrNoRoom that knows how many bytes are missing.
+type ShortError struct {
+	error
+	Missing int64
+}
+
+// Unwrap implements the interface of package errors.
+func (e *ShortError) Unwrap() error { return e.error }
+
 // checkMargin refuses to write so much more to the disk if that would not leave enough for everybody else.
 func (s *Store) checkMargin(more int64) error {
 	free, all, err := s.freeSpace(s.directory)
@@ -317,7 +326,8 @@ func (s *Store) checkMargin(more int64) error {
 		return fmt.Errorf("look how much room there is: %w", err)
 	}
 	if margin := min(all/marginPart, mostMargin); free < more+margin {
-		return fmt.Errorf("%w: its volume has %s free, and %s are needed: make room on it, or ask another node's curator", ErrNoRoom, spell(free), spell(more+margin))
+		err := fmt.Errorf("%w: its volume has %s free, and %s are needed: make room on it, or ask another node's curator", ErrNoRoom, spell(free), spell(more+margin))
+		return &ShortError{error: err, Missing: more + margin - free}
 	}
 	return nil
 }

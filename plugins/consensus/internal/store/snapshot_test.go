@@ -375,8 +375,12 @@ func TestSnapshotWithoutRoom(t *testing.T) {
 	size := s.Server().Backend().Size()
 	free := size + margin
 	s.SetFreeSpace(func() (int64, int64) { return free - 1, all })
-	if _, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{}); !errors.Is(err, store.ErrUnfit) || !strings.Contains(err.Error(), "MiB are needed: make room on it") {
+	_, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{})
+	if !errors.Is(err, store.ErrUnfit) || !strings.Contains(err.Error(), "MiB are needed: make room on it") {
 		t.Errorf("too little room: %v", err)
+	}
+	if short := (*store.ShortError)(nil); !errors.As(err, &short) || short.Missing != 1 {
+		t.Errorf("what is missing: %v", err)
 	}
 	// Somebody else takes it meanwhile.
 	looks := 0

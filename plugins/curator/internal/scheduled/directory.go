@@ -38,6 +38,14 @@ var ErrNone = errors.New("there is no such snapshot on this node")
 // errNoRoom says that there is no room for one.
 var errNoRoom = errors.New("there is too little room for it on the node's volume")
 
+// shortError is an errNoRoom that knows how many bytes are missing.
+type shortError struct {
+	error
+	missing uint64
+}
+
+func (e *shortError) Unwrap() error { return e.error }
+
 // form is that of names: when it was asked for, and the number of its task.
 var form = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)-([1-9][0-9]{0,18})$`)
 
@@ -155,7 +163,7 @@ func (d *Directory) Write(task *clusterv1.SnapshotTask, header *snapshot.Header,
 		return fmt.Errorf("look how much room there is: %w", err)
 	}
 	if need := uint64(header.Size()) + min(all/marginPart, mostMargin); free < need {
-		return fmt.Errorf("%w: it has %d MiB free, and %d MiB are needed", errNoRoom, free>>20, need>>20)
+		return &shortError{error: fmt.Errorf("%w: it has %d MiB free, and %d MiB are needed", errNoRoom, free>>20, need>>20), missing: need - free}
 	}
 	path := filepath.Join(d.path, draft)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -206,14 +214,24 @@ func (d *Directory) Keep(newest int) ([]*clusterv1.StoredSnapshot, error) {
 	return found[:newest], d.sync()
 }
 
-// makeRoom removes the oldest one, and reports whether it did: never the last.
-func (d *Directory) makeRoom() (bool, error) {
+// makeRoom removes as many of the oldest ones as have the bytes that are missing, never the last, and returns how many. If all have less, or nobody knows what is missing, none goes: it is something else that fills the disk.
+func (d *Directory) makeRoom(missing uint64) (removed int, err error) {
 	found, err := d.List()
-	if err != nil || len(found) < 2 {
-		return false, err
+	if err != nil || missing == 0 {
+		return 0, err
 	}
-	_, err = d.Keep(len(found) - 1)
-	return err == nil, err
+	keep, freed := len(found), uint64(0)
+	for ; freed < missing && keep > 1; keep-- {
+		freed += uint64(found[keep-1].GetBytes())
+	}
+	if freed < missing {
+		return 0, fmt.Errorf("the older snapshots on this node have %d MiB, which is not enough, and are kept: make room on the node's volume", freed>>20)
+	}
+	_, err = d.Keep(keep)
+	if err != nil {
+		return 0, err
+	}
+	return len(found) - keep, nil
 }
 
 func (d *Directory) sync() error {

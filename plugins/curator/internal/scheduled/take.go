@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -26,7 +26,7 @@ const (
 	tryAgainFor   = 5 * time.Minute
 )
 
-// take takes a snapshot. While there is no room for it, the oldest ones go, but for the last.
+// take takes a snapshot. Where there is no room for it, the oldest ones go, but for the last, if that gives the room.
 func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptWithin, fmt.Errorf("it was not complete within %s", attemptWithin))
 	defer cancel()
@@ -38,11 +38,11 @@ func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.S
 		case context.Cause(ctx) != nil:
 			return context.Cause(ctx)
 		case lacksRoom(err):
-			made, problem := r.directory.makeRoom()
-			if !made {
+			removed, problem := r.directory.makeRoom(missing(err))
+			if removed == 0 {
 				return errors.Join(err, problem)
 			}
-			r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest one is removed", "error", err)
+			r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest ones were removed", "removed", removed, "error", err)
 		case passes(err) && time.Since(began) < tryAgainFor:
 			r.config.Log.Debug("the member cannot take a snapshot now; trying again", "error", err)
 			timer := time.NewTimer(tryAgainEvery)
@@ -63,15 +63,29 @@ func passes(err error) bool {
 	return errors.As(err, &refused) && (refused.status.Code() == codes.Unavailable || refused.status.Code() == codes.ResourceExhausted)
 }
 
-func lacksRoom(err error) bool {
-	if errors.Is(err, errNoRoom) {
-		return true
+func lacksRoom(err error) bool { return errors.Is(err, errNoRoom) || noRoomInfo(err) != nil }
+
+// missing is how many bytes are missing for a snapshot; 0: that is not known.
+func missing(err error) uint64 {
+	if short := (*shortError)(nil); errors.As(err, &short) {
+		return short.missing
 	}
+	bytes, _ := strconv.ParseUint(noRoomInfo(err).GetMetadata()[consensusv1.NoRoomMissing], 10, 64)
+	return bytes
+}
+
+// noRoomInfo is what the member says about the room that it lacks; nil: it lacks none.
+func noRoomInfo(err error) *errdetails.ErrorInfo {
 	var refused *memberError
-	return errors.As(err, &refused) && slices.ContainsFunc(refused.status.Details(), func(detail any) bool {
-		info, is := detail.(*errdetails.ErrorInfo)
-		return is && info.GetReason() == consensusv1.NoRoom
-	})
+	if !errors.As(err, &refused) {
+		return nil
+	}
+	for _, detail := range refused.status.Details() {
+		if info, is := detail.(*errdetails.ErrorInfo); is && info.GetReason() == consensusv1.NoRoom {
+			return info
+		}
+	}
+	return nil
 }
 
 // attempt has the member take and rehearse a snapshot, reads the cluster's records in it, and stores it.

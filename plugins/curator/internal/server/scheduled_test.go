@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -256,14 +257,19 @@ func (f *full) room() error {
 	if len(entries) < 2 {
 		return nil
 	}
-	refused, err := status.New(codes.FailedPrecondition, "full").WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom})
+	return noRoom("1")
+}
+
+// noRoom is what a member says that lacks so many bytes.
+func noRoom(bytes string) error {
+	refused, err := status.New(codes.FailedPrecondition, "full").WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom, Metadata: map[string]string{consensusv1.NoRoomMissing: bytes}})
 	if err != nil {
 		return err
 	}
 	return refused.Err()
 }
 
-// TestFullDisk holds that the oldest snapshots go where there is no room for the next, and never the last one.
+// TestFullDisk holds that the oldest snapshots go where that makes room for the next, and never the last one.
 func TestFullDisk(t *testing.T) {
 	s := newSchedule(t)
 	if err := s.set(time.Hour, 5, s.recipient); err != nil {
@@ -284,16 +290,13 @@ func TestFullDisk(t *testing.T) {
 	if kept := s.ended(5).GetSnapshots(); len(kept) != 2 || kept[0].GetTask().GetNumber() != 5 || kept[1].GetTask().GetNumber() != 4 {
 		t.Errorf("kept: %v", kept)
 	}
-	with.may = func() error {
-		refused, err := status.New(codes.FailedPrecondition, "full").WithDetails(&errdetails.ErrorInfo{Reason: consensusv1.NoRoom})
-		if err != nil {
-			return err
+	// Where something else fills the disk, none goes.
+	for n, missing := range []string{strconv.Itoa(1 << 40), ""} {
+		with.may = func() error { return noRoom(missing) }
+		s.pass(time.Hour)
+		if kept := s.ended(uint64(6 + n)); len(kept.GetSnapshots()) != 2 || kept.GetSnapshots()[0].GetTask().GetNumber() != 5 || !strings.HasPrefix(kept.GetFailure(), "full") {
+			t.Errorf("kept: %v", kept)
 		}
-		return refused.Err()
-	}
-	s.pass(time.Hour)
-	if kept := s.ended(6); len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetTask().GetNumber() != 5 || kept.GetFailure() != "full" {
-		t.Errorf("kept: %v", kept)
 	}
 }
 

@@ -19,3 +19,6 @@ const StoreGenerationKey = "consensus/generation"
 
 // NoRoom is the reason, in an ErrorInfo of the status, of a snapshot that was not taken since there is too little room on the member's disk.
 const NoRoom = "NO_ROOM"
+
+// NoRoomMissing is the key, in the metadata of that ErrorInfo, of how many bytes more the member needs, in decimal. Without it that is not known.
+const NoRoomMissing = "missing_bytes"
