@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+
 	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
@@ -66,6 +69,22 @@ func (s *Store) end(err error) error {
 
 // rejoining begins what is told of a member that joins in the place of one that was removed.
 const rejoining = "rejoining the store as a new member: "
+
+// checkRejoin refuses to begin to join in the place of a former member where its data, which is kept, and that of the new member do not fit on the disk together.
+func (s *Store) checkRejoin() error {
+	former := formerDirectory(s.directory)
+	database, err := os.Stat(datadir.ToBackendFileName(filepath.Join(former, "etcd")))
+	if s.marker.Phase != joining || s.marker.Former == "" || err != nil || wal.Exist(datadir.ToWALDir(etcdDirectory(s.directory))) {
+		return nil
+	}
+	free, _, err := s.freeSpace(s.directory)
+	// The data of the other members is taken to be as large as this node's was. The log begins with two files.
+	if need := database.Size() + 2*wal.SegmentSizeBytes; err == nil && free < need {
+		return fmt.Errorf("%w: its volume has %s free (%d bytes), and the data of the store needs about %s (%d bytes): make room on it, or move %s, "+
+			"which has the data of the former member, to another disk", ErrWaiting, spell(free), free, spell(need), need, former)
+	}
+	return nil
+}
 
 // putMark marks a member as one whose data is to be put aside.
 func putMark(directory string, found *marker) error {

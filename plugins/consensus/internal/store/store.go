@@ -195,6 +195,9 @@ func (s *Store) start(ctx context.Context) (err error) {
 		s.pulse.interval = DefaultPulseInterval
 	}
 	s.peering = newPeering(s)
+	if err := s.checkRejoin(); err != nil {
+		return err
+	}
 	if s.damage != nil {
 		if s.asksRemoved(ctx) {
 			return ErrRemoved
