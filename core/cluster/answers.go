@@ -26,7 +26,8 @@ type Refused struct {
 }
 
 // learn takes note of what the error of a call says of the node itself.
-func (c *Client) learn(err error, nodeID string) {
+func (s *session) learn(err error) {
+	c, nodeID := s.Client, s.to.nodeID
 	answer, ok := status.FromError(err)
 	if err == nil || !ok {
 		return
@@ -36,6 +37,10 @@ func (c *Client) learn(err error, nodeID string) {
 		case *clusterv1.NodeRemoved:
 			// Only a tombstone that names the node is believed.
 			if answer.Code() != codes.PermissionDenied || nodeID == "" || detail.GetNodeId() != nodeID {
+				continue
+			}
+			// A curator that is older than the field is of the store that the node follows, as far as can be known.
+			if of := (Generation{Number: detail.GetStoreGeneration(), ID: detail.GetStoreGenerationId()}); detail.StoreGeneration != nil && s.heeds(of, false) != nil {
 				continue
 			}
 			if removed, _ := c.removed.Get(); removed == nil {
@@ -115,7 +120,7 @@ func (c *Client) IssueRoleSVID(ctx context.Context, role string, request []byte)
 				}
 				return response.GetSvid(), response.GetCaCertificates(), nil
 			}
-			c.learn(err, at.to.nodeID)
+			at.learn(err)
 			switch status.Code(err) {
 			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted:
 				last = err

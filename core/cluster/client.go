@@ -99,9 +99,9 @@ type Client struct {
 	// Kept from one session to the next. Sessions follow one another, so each belongs to one goroutine at a time.
 	last   *clusterv1.WatchResponse // the watch worker's: what view was made of
 	behind time.Time                // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
-	// generation is the watch worker's: what the node follows; nil: nothing yet. told is what was told of it last.
-	generation *Generation
-	told       *StoreChange
+	// generation is what the node follows; nil: nothing yet. Written by the watch worker. told is what was told of it last.
+	generation atomic.Pointer[Generation]
+	told       atomic.Pointer[StoreChange]
 	// lost is since when there is no contact; nil: there is. Written by the judge of contact.
 	lost    atomic.Pointer[time.Time]
 	had     atomic.Bool                      // there was contact since the node started
@@ -133,9 +133,11 @@ func New(config Config) *Client {
 		config.Log.Warn("the curators of earlier are not known", "error", err)
 	}
 	c.kept.Set(kept)
-	if c.generation, err = readGeneration(config.Generation); err != nil {
+	generation, err := readGeneration(config.Generation)
+	if err != nil {
 		config.Log.Warn("the node does not know which store it follows", "error", err)
 	}
+	c.generation.Store(generation)
 	c.contact.Set(membership.Contact{Reason: "the cluster has not been called yet"})
 	return c
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/storage"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 const (
@@ -17,8 +17,6 @@ const (
 	generationVersion = 1
 	// followAfter is how long this node must have no contact to any curator of the store that it follows before it follows another store. It is time enough to ask all of them, and for a majority of them to elect a leader when all were started at once.
 	followAfter = 30 * time.Second
-	// shownID is how much of the ID of a generation people are shown, in bytes.
-	shownID = 4
 	// recoveredAfter is the same for a store that a survivor of a lost majority has begun, and a node that has had no contact since it started: its own member, and those of others that were lost and
 	// start now, do not serve before they know of that store, and know of it by this node. It is time enough to ask the other curators.
 	recoveredAfter = 300 * time.Millisecond
@@ -31,10 +29,7 @@ type Generation struct {
 }
 
 func (g Generation) String() string {
-	if len(g.ID) == 0 {
-		return fmt.Sprintf("generation %d", g.Number)
-	}
-	return fmt.Sprintf("generation %d (%s)", g.Number, hex.EncodeToString(g.ID[:min(len(g.ID), shownID)]))
+	return "generation " + consensusv1.ShowGeneration(g.Number, g.ID)
 }
 
 func (g Generation) is(other Generation) bool {
@@ -71,26 +66,37 @@ func readGeneration(path string) (*Generation, error) {
 // follows the first.
 func (s *session) follows(response *clusterv1.WatchResponse) error {
 	offered := Generation{Number: response.GetStoreGeneration(), ID: response.GetStoreGenerationId()}
-	before := s.generation
+	before := s.generation.Load()
 	if before != nil && before.is(offered) {
 		return nil
 	}
-	if before != nil {
-		if refusal := s.refuses(*before, offered, response.GetStoreRecovered()); refusal != "" {
-			s.tell(StoreChange{Before: *before, Offered: offered, Curator: s.to.address, Refused: refusal})
-			return errors.New(refusal)
-		}
+	if err := s.heeds(offered, response.GetStoreRecovered()); err != nil {
+		return err
 	}
 	if s.config.Generation != "" {
 		if err := storage.WriteDocument(s.config.Generation, generationVersion, offered, 0o600); err != nil {
 			return fmt.Errorf("cannot save that this node follows %s of the store: %w", offered, err)
 		}
 	}
-	s.generation = &offered
+	s.generation.Store(&offered)
 	if before != nil {
 		s.tell(StoreChange{Before: *before, Offered: offered, Curator: s.to.address})
 	}
 	return nil
+}
+
+// heeds returns why the node does not believe the curator of a store; nil: it does.
+func (s *session) heeds(offered Generation, recovered bool) error {
+	before := s.generation.Load()
+	if before == nil || before.is(offered) {
+		return nil
+	}
+	refusal := s.refuses(*before, offered, recovered)
+	if refusal == "" {
+		return nil
+	}
+	s.tell(StoreChange{Before: *before, Offered: offered, Curator: s.to.address, Refused: refusal})
+	return errors.New(refusal)
 }
 
 // refuses returns why the node does not follow another store; empty: it does.
@@ -115,10 +121,9 @@ func (s *session) refuses(before, offered Generation, recovered bool) string {
 
 // tell tells of a change once.
 func (s *session) tell(change StoreChange) {
-	if s.told != nil && s.told.Refused == change.Refused && s.told.Offered.is(change.Offered) {
+	if told := s.told.Swap(&change); told != nil && told.Refused == change.Refused && told.Offered.is(change.Offered) {
 		return
 	}
-	s.told = &change
 	if change.Refused != "" {
 		s.config.Log.Error("the curator of another store is refused", "reason", change.Refused)
 	} else {

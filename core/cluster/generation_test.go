@@ -5,9 +5,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/inorder"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // changes keeps what was told of other stores.
@@ -79,7 +84,10 @@ func TestAnotherStoreIsFollowed(t *testing.T) {
 		m.at(first, "1")
 		m.ofGeneration(other, 9, 1, "restored")
 		m.down[first]()
-		await(t, m.client.View(), func(v *cluster.View) bool { return v.Revision == 9 })
+		view := await(t, m.client.View(), func(v *cluster.View) bool { return v.Revision == 9 })
+		if view.Directory.GetStoreGeneration() != 1 || string(view.Directory.GetStoreGenerationId()) != "restored" {
+			t.Errorf("roles are told %v", view.Directory)
+		}
 		m.at(other, "2")
 		if list := told.list(); len(list) != 2 || list[0].Refused == "" || list[1].Refused != "" || list[1].Before.Number != 0 || list[1].Offered.Number != 1 {
 			t.Errorf("told %+v", list)
@@ -92,7 +100,7 @@ func TestAnotherStoreIsFollowed(t *testing.T) {
 		told = m.following(t, path)
 		end = m.run()
 		m.reason(func(reason string) bool {
-			return strings.Contains(reason, "generation 0") && strings.Contains(reason, "follows generation 1")
+			return strings.Contains(reason, "generation 0") && strings.Contains(reason, "follows generation 72657374 (begun 1970-01-01T00:00:01Z)")
 		})
 		time.Sleep(10 * time.Minute) // of the bubble's clock
 		if view, ok := m.client.View().Get(); ok {
@@ -136,4 +144,51 @@ func TestRecoveredStoreIsFollowedAtTheStart(t *testing.T) {
 			t.Errorf("told %+v", list)
 		}
 	})
+}
+
+// TestTombstoneOfAnotherStore holds that the word of a store that the node does not follow does not erase it, as long as a view of that store would not be taken either.
+func TestTombstoneOfAnotherStore(t *testing.T) {
+	tombstone := func(number *uint64, id string) func(t *testing.T, m *many) error {
+		return func(t *testing.T, m *many) error {
+			return refusalOf(t, codes.PermissionDenied, &clusterv1.NodeRemoved{NodeId: nodeID(m.key), StoreGeneration: number, StoreGenerationId: []byte(id)})
+		}
+	}
+	for name, test := range inorder.Of(map[string]struct {
+		refusal func(t *testing.T, m *many) error
+		alive   bool // a curator of the store that the node follows
+		removed bool
+	}{
+		"its own":                     {tombstone(new(uint64(5)), "own"), false, true},
+		"of a curator of before":      {tombstone(nil, ""), false, true},
+		"an earlier one":              {tombstone(new(uint64(0)), ""), false, false},
+		"a later one":                 {tombstone(new(uint64(6)), "later"), true, false},
+		"a later one and nobody else": {tombstone(new(uint64(6)), "later"), false, true},
+	}) {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "generation.json")
+			withCurators(t, 2, func(t *testing.T, m *many) {
+				own, other := m.addresses[0], m.addresses[1]
+				m.ofGeneration(own, 9, 5, "own")
+				m.ofGeneration(other, 9, 5, "own")
+				told := m.following(t, path)
+				defer m.run()()
+				await(t, m.client.View(), func(v *cluster.View) bool { return v.Revision == 9 })
+				refusal := test.refusal(t, m)
+				m.curators[other].set(func(r *rules) { r.refuse = refusal })
+				m.down[own]()
+				if test.alive {
+					time.Sleep(10 * time.Second)
+					m.up(own)
+				}
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if removed, _ := m.client.Removed().Get(); (removed != nil) != test.removed {
+					t.Errorf("it is %+v", removed)
+				}
+				if list := told.list(); !test.removed && (len(list) == 0 || list[0].Refused == "") {
+					t.Errorf("told %+v", list)
+				}
+			})
+		})
+	}
 }

@@ -85,7 +85,7 @@ func (s *session) persist(ctx context.Context, worker string, longest time.Durat
 		if ctx.Err() != nil {
 			return
 		}
-		s.learn(err, s.to.nodeID)
+		s.learn(err)
 		s.deny(err)
 		// The same complaint every two seconds would hide everything else.
 		if text := explain(err); text != complaint {

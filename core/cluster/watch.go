@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
@@ -92,6 +93,8 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 		} else if own != nil {
 			response = sameOwn(response, own)
 		}
+		directory = ofStore(directory, response)
+		response.Directory = directory
 		if err := s.take(response); err != nil {
 			return err
 		}
@@ -200,6 +203,15 @@ func directoryIn(response *clusterv1.WatchResponse, before *hostv1.Directory) (*
 	}
 	slices.SortFunc(directory.Nodes, func(a, b *hostv1.DirectoryNode) int { return cmp.Compare(a.GetNodeId(), b.GetNodeId()) })
 	return directory, nil
+}
+
+// ofStore returns a directory that says which store it is of. The node follows that store, or does not take the directory.
+func ofStore(directory *hostv1.Directory, response *clusterv1.WatchResponse) *hostv1.Directory {
+	number, id := response.GetStoreGeneration(), response.GetStoreGenerationId()
+	if directory.StoreGeneration != nil && directory.GetStoreGeneration() == number && bytes.Equal(directory.GetStoreGenerationId(), id) {
+		return directory
+	}
+	return &hostv1.Directory{Revision: directory.GetRevision(), Nodes: directory.GetNodes(), StoreGeneration: &number, StoreGenerationId: id}
 }
 
 // believeOlder is how long curators of other nodes must have an older record of this node than it has, before that is taken for the truth: a curator that lost

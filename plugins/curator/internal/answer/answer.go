@@ -36,7 +36,7 @@ func Error(err error) error {
 	)
 	switch {
 	case errors.As(err, &removed):
-		return Removed(removed.Node)
+		return Removed(removed.Node, removed.Generation)
 	case errors.As(err, &unavailable):
 		said := Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
 		if unavailable.Unbegun {

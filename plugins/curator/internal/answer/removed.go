@@ -8,14 +8,18 @@ import (
 	"google.golang.org/grpc/status"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // Removed returns the status with which every call of a node that is Decommissioned is refused: the tombstone that names it.
-func Removed(node *clusterv1.NodeRecord) error {
+// generation is that of the store which has it; nil: it is the first one.
+func Removed(node *clusterv1.NodeRecord, generation *consensusv1.StoreGeneration) error {
 	reason := Tombstone(node)
 	message := valid(fmt.Sprintf("node %s was removed from the cluster and is never again a member of it: %s", node.GetId(), reason))
 	refused := status.New(codes.PermissionDenied, message)
-	if detailed, err := refused.WithDetails(&clusterv1.NodeRemoved{NodeId: node.GetId(), Reason: reason}); err == nil {
+	if detailed, err := refused.WithDetails(&clusterv1.NodeRemoved{
+		NodeId: node.GetId(), Reason: reason, StoreGeneration: new(generation.GetNumber()), StoreGenerationId: generation.GetId(),
+	}); err == nil {
 		refused = detailed
 	}
 	return &refusal{status: refused, reason: message}

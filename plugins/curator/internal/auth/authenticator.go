@@ -248,7 +248,7 @@ func proving(state *store.State, id string, proved func(*store.State) error) (Ca
 		if err := proved(state); err != nil {
 			return err
 		}
-		return member(state.Nodes[id])
+		return member(state, id)
 	}
 	if err := stands(state); err != nil {
 		return Caller{}, err
@@ -307,12 +307,13 @@ func Newcomer(ctx context.Context) (Caller, error) {
 }
 
 // member returns why a node is not one of those that have come in and that have not left.
-func member(node *clusterv1.NodeRecord) error {
+func member(state *store.State, id string) error {
+	node := state.Nodes[id]
 	switch node.GetState() {
 	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
 		return nil
 	case clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
-		return answer.Removed(node)
+		return answer.Removed(node, state.Generation)
 	}
 	return unauthenticated("node %s is no member of the cluster: its state is %s", node.GetId(), node.GetState())
 }

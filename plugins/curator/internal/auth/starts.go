@@ -116,7 +116,7 @@ func (s *Starts) Admit(
 			return 0, nil, answer.Error(err)
 		}
 		if record := state.Nodes[node]; record.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-			return 0, nil, answer.Removed(record)
+			return 0, nil, answer.Removed(record, state.Generation)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (c Caller) superseded(state *store.State) error {
 		return nil // the cache may be behind what the caller was admitted by
 	}
 	if node := state.Nodes[c.NodeID]; node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-		return answer.Removed(node)
+		return answer.Removed(node, state.Generation)
 	}
 	known := state.Incarnations[c.NodeID]
 	if known == nil || known.GetNumber() == c.incarnation.GetNumber() && bytes.Equal(known.GetNonce(), c.incarnation.GetNonce()) {

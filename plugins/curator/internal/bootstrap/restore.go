@@ -31,11 +31,16 @@ func (s *Service) Restore(ctx context.Context, request *clusterv1.RestoreRequest
 	}
 	var answered *clusterv1.BootstrapResponse
 	err = open.audit.Do(ctx, clusterv1.BootstrapService_Restore_FullMethodName, request, func(ctx context.Context) error {
-		state, err := open.store.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) { return restore(state, genesis) })
-		if err == nil {
-			answered, err = s.answer(ctx, open.store, state, genesis)
+		for {
+			state, err := open.store.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) { return restore(state, genesis) })
+			if err != nil {
+				return answer.Error(err)
+			}
+			if state.Nodes[genesis.Node.GetId()] != nil {
+				answered, err = s.answer(ctx, open.store, state, genesis)
+				return answer.Error(err)
+			}
 		}
-		return answer.Error(err)
 	})
 	if err != nil {
 		return nil, err
@@ -43,7 +48,7 @@ func (s *Service) Restore(ctx context.Context, request *clusterv1.RestoreRequest
 	return &clusterv1.RestoreResponse{CaCertificates: answered.GetCaCertificates(), NodeSvid: answered.GetNodeSvid()}, nil
 }
 
-// restore takes the node of a genesis into the cluster of a restored store: with the plugins that its machine brings, and as its own word has it.
+// restore takes the node of a genesis into the cluster of a restored store: with the plugins that its machine brings, and as its own word has it. Where that takes more than one change, it returns the next one.
 func restore(state *store.State, genesis store.Genesis) (*store.Change, error) {
 	id := genesis.Node.GetId()
 	switch owner := state.Cluster.GetOwnerPublicKey(); {
@@ -57,6 +62,11 @@ func restore(state *store.State, genesis store.Genesis) (*store.Change, error) {
 		return nil, nil
 	}
 	change := &store.Change{Nodes: []*clusterv1.NodeRecord{genesis.Node}}
+	kept := keepRoles(state)
+	if len(kept) > keptAtOnce {
+		return &store.Change{Nodes: kept[:keptAtOnce]}, nil
+	}
+	change.Nodes = append(change.Nodes, kept...)
 	for _, plugin := range genesis.Plugins {
 		if conflicts := rules.Conflicts(state.Catalog(), plugin.GetManifest()); len(conflicts) > 0 {
 			return nil, answer.Errorf(codes.FailedPrecondition, "the built-in plugin %s of this machine does not fit into the catalog of the snapshot: %s", plugin.GetName(), conflicts[0])
@@ -81,6 +91,23 @@ func restore(state *store.State, genesis store.Genesis) (*store.Change, error) {
 		return nil, answer.Errorf(codes.FailedPrecondition, "the node's roles and the plugins of its machine do not fit into the cluster of the snapshot: %s", strings.Join(all, "; "))
 	}
 	return change, nil
+}
+
+// keptAtOnce is how many nodes' records one transaction takes beside what the node brings.
+const keptAtOnce = 64
+
+// keepRoles returns the records of the nodes that were to delete the data of roles, without that. Such a role may have been assigned again since the snapshot was taken: then the data is newer, and nobody
+// has asked for its end.
+func keepRoles(state *store.State) (nodes []*clusterv1.NodeRecord) {
+	for _, node := range state.Nodes {
+		if len(node.GetWipedRoles()) > 0 && node.GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+			after := proto.CloneOf(node)
+			after.WipedRoles = nil
+			after.Generation++
+			nodes = append(nodes, after)
+		}
+	}
+	return nodes
 }
 
 // merged returns the record of a plugin after a machine has brought its own build of it; nil: it stays as it is. The machine has no other build, so its own runs, with what is granted to the one in

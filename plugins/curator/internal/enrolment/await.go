@@ -38,7 +38,7 @@ func (s *Service) Await(_ *clusterv1.AwaitRequest, stream grpc.ServerStreamingSe
 			continue // a record becomes a tombstone first: the cache reads anew
 		}
 		if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-			return answer.Removed(node)
+			return answer.Removed(node, snapshot.Generation)
 		}
 		response := &clusterv1.AwaitResponse{State: node.GetState(), Curators: snapshot.Curators()}
 		if proto.Equal(response, sent) {

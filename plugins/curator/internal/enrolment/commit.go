@@ -83,7 +83,7 @@ func (s *Service) commit(state *store.State, c caller, request *clusterv1.Commit
 	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
 		return nil, nil
 	case clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
-		return nil, answer.Removed(before)
+		return nil, answer.Removed(before, state.Generation)
 	default:
 		return nil, answer.Errorf(codes.FailedPrecondition, "node %s is not approved yet: `reeve node approve %s`", c.id, c.id)
 	}
@@ -127,7 +127,7 @@ func (s *Service) same(ctx context.Context, c caller, cuk []byte) error {
 func (s *Service) committed(ctx context.Context, state *store.State, c caller) (*clusterv1.CommitResponse, error) {
 	node := recordOf(state, c.key)
 	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-		return nil, answer.Removed(node)
+		return nil, answer.Removed(node, state.Generation)
 	}
 	authority, err := ca.Load(ctx, s.config.Store)
 	if err != nil {

@@ -38,7 +38,7 @@ func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*cl
 			state.Cluster.GetClusterId()))
 	}
 	if !stands(node) {
-		return nil, s.failed(c, answer.Removed(node))
+		return nil, s.failed(c, answer.Removed(node, state.Generation))
 	}
 	s.recognised(ctx, node.GetId())
 	if err := answer.Invalid(incarnation(request.GetIncarnation())); err != nil {

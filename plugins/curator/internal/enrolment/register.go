@@ -36,7 +36,7 @@ func (s *Service) Register(ctx context.Context, request *clusterv1.RegisterReque
 	}
 	if node := recordOf(state, c.key); node != nil {
 		if !stands(node) {
-			return nil, s.failed(c, answer.Removed(node))
+			return nil, s.failed(c, answer.Removed(node, state.Generation))
 		}
 		s.recognised(ctx, node.GetId())
 		return registered(state, node)
@@ -66,7 +66,7 @@ func (s *Service) Register(ctx context.Context, request *clusterv1.RegisterReque
 // registered is the answer for a node that has a record.
 func registered(state *store.State, node *clusterv1.NodeRecord) (*clusterv1.RegisterResponse, error) {
 	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-		return nil, answer.Removed(node)
+		return nil, answer.Removed(node, state.Generation)
 	}
 	return &clusterv1.RegisterResponse{Node: node, CaCertificates: state.CA}, nil
 }

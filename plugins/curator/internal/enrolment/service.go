@@ -182,7 +182,7 @@ func (s *Service) record(ctx context.Context, c caller) (*store.State, *clusterv
 			state.Cluster.GetClusterId()))
 	}
 	if !stands(node) {
-		return nil, nil, s.failed(c, answer.Removed(node))
+		return nil, nil, s.failed(c, answer.Removed(node, state.Generation))
 	}
 	s.recognised(ctx, node.GetId())
 	return state, node, nil

@@ -73,7 +73,7 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*held.Message, erro
 		return nil, gone(id)
 	}
 	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-		return nil, answer.Removed(node)
+		return nil, answer.Removed(node, snapshot.Generation)
 	}
 	directory := snapshot.Sendable != s.sendable
 	// Most snapshots are about other nodes, and there are as many of them as there are nodes: that they are no news has to be found out fast.

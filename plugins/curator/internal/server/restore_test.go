@@ -7,9 +7,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -32,9 +34,26 @@ func TestRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	var wiped []string
+	c.update(func(*store.State) *store.Change {
+		change := new(store.Change)
+		for range 70 { // more than one change takes
+			key := public(newKey(t))
+			wiped = append(wiped, identity.NodeID(key))
+			change.Nodes = append(change.Nodes, &clusterv1.NodeRecord{Id: identity.NodeID(key), PublicKey: key, State: clusterv1.NodeState_NODE_STATE_UP, Generation: 1, WipedRoles: []string{"hostsfile"}})
+		}
+		return change
+	})
+
 	response, err := c.curator.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: asked})
 	if err != nil {
 		t.Fatal(err)
+	}
+	records, _ := c.stored()
+	for _, id := range wiped {
+		if record := records.Nodes[id]; len(record.GetWipedRoles()) != 0 || record.GetGeneration() != 2 {
+			t.Errorf("what the node has of a role may be newer than the snapshot, and is deleted: %v", record)
+		}
 	}
 	if diff := cmp.Diff(c.ca, response.GetCaCertificates()); diff != "" {
 		t.Errorf("the CA changed: %s", diff)
@@ -138,5 +157,33 @@ func TestNodesAreToldTheGeneration(t *testing.T) {
 		if next.GetStoreGeneration() == 3 && bytes.Equal(next.GetStoreGenerationId(), generation.Id) {
 			return
 		}
+	}
+}
+
+// TestTombstoneIsOfAGeneration holds that a node that was removed hears which generation of the store says so, whatever it asks.
+func TestTombstoneIsOfAGeneration(t *testing.T) {
+	c := newCluster(t)
+	content, err := proto.Marshal(&consensusv1.StoreGeneration{Number: 3, Id: bytes.Repeat([]byte{7}, 16)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client().Put(t.Context(), consensusv1.StoreGenerationKey, string(content)); err != nil {
+		t.Fatal(err)
+	}
+	key := c.secondNode("hostsfile")
+	id := identity.NodeID(public(key))
+	if _, err := c.asOwner().DeleteNode(t.Context(), &clusterv1.DeleteNodeRequest{NodeId: id}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := clusterv1.NewNodeServiceClient(c.dial(c.curator, selfSigned(t, key))).Watch(t.Context(), &clusterv1.WatchRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	details := status.Convert(err).Details()
+	if len(details) != 1 {
+		t.Fatal(err)
+	}
+	if removed, ok := details[0].(*clusterv1.NodeRemoved); !ok || removed.GetStoreGeneration() != 3 || removed.GetStoreGenerationId()[0] != 7 {
+		t.Errorf("%v", details[0])
 	}
 }

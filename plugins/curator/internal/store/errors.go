@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // ErrNoCluster says that nobody has called Bootstrap on this store yet.
@@ -17,6 +18,8 @@ var ErrNoNode = errors.New("the cluster has no record of the node")
 type RemovedError struct {
 	// Node is its tombstone.
 	Node *clusterv1.NodeRecord
+	// Generation is that of the store that has it; nil: it is the first one.
+	Generation *consensusv1.StoreGeneration
 }
 
 func (e *RemovedError) Error() string {

@@ -20,7 +20,7 @@ func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
 		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()), clientv3.OpGet(keyPolicy), clientv3.OpGet(keyWiped),
 		clientv3.OpGet(prefixTickets, clientv3.WithPrefix()),
 		clientv3.OpGet(keyStoreState), clientv3.OpGet(keyDesired),
-		clientv3.OpGet(keySnapshotTask),
+		clientv3.OpGet(keySnapshotTask), clientv3.OpGet(keyGeneration),
 	}
 	known := s.known.Load()
 	if known == nil {
@@ -54,8 +54,9 @@ func (s *State) stands() []clientv3.Cmp {
 		// Whoever writes one of the records writes the epoch too (commit), so they are not compared: a store compares a prefix by reading all that is below it, on each of its members.
 		// A store that was put back to an earlier revision has an earlier epoch.
 		clientv3.Compare(clientv3.ModRevision(keyEpoch), "=", s.epochRevision),
-		// The consensus role writes this one, and knows nothing of the epoch.
+		// The consensus role writes these, and knows nothing of the epoch.
 		clientv3.Compare(clientv3.ModRevision(keyStoreState), "<", s.Revision+1),
+		clientv3.Compare(clientv3.ModRevision(keyGeneration), "<", s.Revision+1),
 		// A deleted key has the revision 0, which is less than any.
 		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
 		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),

@@ -84,7 +84,7 @@ func (s *Store) standing(ctx context.Context, node string) (revision int64, err 
 	case record == nil:
 		return 0, ErrNoNode
 	case record.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
-		return 0, &RemovedError{Node: record}
+		return 0, &RemovedError{Node: record, Generation: state.Generation}
 	}
 	return state.Revision, nil
 }

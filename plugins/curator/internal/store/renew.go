@@ -98,7 +98,7 @@ func (s *Store) renew(ctx context.Context, with *together[clientv3.LeaseID, erro
 
 // readNodes reads what says who nodes are.
 func (s *Store) readNodes(ctx context.Context, nodes []string) (map[string]*State, error) {
-	ops := []clientv3.Op{clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates)}
+	ops := []clientv3.Op{clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyGeneration)}
 	for _, id := range nodes {
 		ops = append(ops, clientv3.OpGet(nodeKey(id)), clientv3.OpGet(incarnationKey(id)), clientv3.OpGet(refusedKey(id)))
 	}
@@ -112,7 +112,7 @@ func (s *Store) readNodes(ctx context.Context, nodes []string) (map[string]*Stat
 	found := make(map[string]*State, len(nodes))
 	for i, id := range nodes {
 		state := newState(response.Header.GetRevision())
-		for _, at := range []int{0, 1, 2 + 3*i, 3 + 3*i, 4 + 3*i} {
+		for _, at := range []int{0, 1, 2, 3 + 3*i, 4 + 3*i, 5 + 3*i} {
 			for _, kv := range response.Responses[at].GetResponseRange().GetKvs() {
 				state.put(kv)
 			}

@@ -38,7 +38,7 @@ func checkTicket(id string, ticket *curatorv1.Ticket) error {
 // ReadEnrolment reads what says whether a machine may come in: cluster, CA, the record of the node and the ticket, as far as there are such, and who may have made the ticket.
 func (s *Store) ReadEnrolment(ctx context.Context, node, ticket string) (*State, error) {
 	gets := []clientv3.Op{
-		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(nodeKey(node)), clientv3.OpGet(prefixOperators, clientv3.WithPrefix()),
+		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyGeneration), clientv3.OpGet(nodeKey(node)), clientv3.OpGet(prefixOperators, clientv3.WithPrefix()),
 	}
 	if IsTicketID(ticket) {
 		gets = append(gets, clientv3.OpGet(ticketKey(ticket)))

@@ -1157,7 +1157,7 @@ type WatchResponse struct {
 	// The directory, or the difference, goes on in the next message, with a difference to the same revision: it is not to be acted on before. Only for who asked for parts,
 	// and the rest of the message is in the last of them.
 	More bool `protobuf:"varint,10,opt,name=more,proto3" json:"more,omitempty"`
-	// The generation of the store: how often it was begun again from former data, and the random ID of the last time. 0 and empty: it is the first one.
+	// The generation of the store: a number that is higher for each store that was begun again from former data, and a random ID. 0 and empty: it is the first one.
 	StoreGeneration   uint64 `protobuf:"varint,11,opt,name=store_generation,json=storeGeneration,proto3" json:"store_generation,omitempty"`
 	StoreGenerationId []byte `protobuf:"bytes,12,opt,name=store_generation_id,json=storeGenerationId,proto3" json:"store_generation_id,omitempty"`
 	// Whether a survivor of a lost majority has begun it: an operator has said that the other members are lost. Otherwise it was restored from a snapshot, or is the first one.
@@ -1762,9 +1762,12 @@ type NodeRemoved struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// What was done, by whom and when; for people.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The generation of the store that has the tombstone, as WatchResponse has it. Not set: the curator is older than this field.
+	StoreGeneration   *uint64 `protobuf:"varint,3,opt,name=store_generation,json=storeGeneration,proto3,oneof" json:"store_generation,omitempty"`
+	StoreGenerationId []byte  `protobuf:"bytes,4,opt,name=store_generation_id,json=storeGenerationId,proto3" json:"store_generation_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *NodeRemoved) Reset() {
@@ -1809,6 +1812,20 @@ func (x *NodeRemoved) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *NodeRemoved) GetStoreGeneration() uint64 {
+	if x != nil && x.StoreGeneration != nil {
+		return *x.StoreGeneration
+	}
+	return 0
+}
+
+func (x *NodeRemoved) GetStoreGenerationId() []byte {
+	if x != nil {
+		return x.StoreGenerationId
+	}
+	return nil
 }
 
 type IssueRoleSVIDRequest struct {
@@ -6239,10 +6256,13 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\">\n" +
 	"\x12IncarnationRefused\x12\x12\n" +
 	"\x04twin\x18\x01 \x01(\bR\x04twin\x12\x14\n" +
-	"\x05known\x18\x02 \x01(\x04R\x05known\">\n" +
+	"\x05known\x18\x02 \x01(\x04R\x05known\"\xb3\x01\n" +
 	"\vNodeRemoved\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"a\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12.\n" +
+	"\x10store_generation\x18\x03 \x01(\x04H\x00R\x0fstoreGeneration\x88\x01\x01\x12.\n" +
+	"\x13store_generation_id\x18\x04 \x01(\fR\x11storeGenerationIdB\x13\n" +
+	"\x11_store_generation\"a\n" +
 	"\x14IssueRoleSVIDRequest\x12\x18\n" +
 	"\x04role\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\"T\n" +
@@ -7001,6 +7021,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 	}
 	file_reeve_cluster_v1_access_proto_init()
 	file_reeve_cluster_v1_records_proto_init()
+	file_reeve_cluster_v1_cluster_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

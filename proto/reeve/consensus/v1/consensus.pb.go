@@ -2286,7 +2286,8 @@ func (x *StoreState) GetLeaderNodeId() string {
 // have given up what they have of it. Without the document, the store is the first of its cluster: generation 0.
 type StoreGeneration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows with every store that is begun again.
+	// Grows with every store that is begun again: one more than the former one, or the seconds of the Unix epoch at which it is begun, whichever is more. So a store that is restored from an old snapshot
+	// comes after those that were begun since that was taken.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// Random, 16 bytes: tells two stores apart that were begun from the same one.
 	Id []byte `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
@@ -2496,11 +2497,13 @@ type JoinRequest struct {
 	CertificateRequest []byte `protobuf:"bytes,2,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
 	// Random, and the same when the call is repeated: what tells a join that goes on from one whose data was lost.
 	Attempt string `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The generation of the store whose data the caller has, by its number and ID. Zero and empty: the first one, or the caller has no data yet.
+	// The generation of the store whose data the caller has, or which it is to join, by its number and ID. Zero and empty: the first one, or the caller does not know.
 	Generation   uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	GenerationId []byte `protobuf:"bytes,5,opt,name=generation_id,json=generationId,proto3" json:"generation_id,omitempty"`
 	// Whether the caller has data of a store.
-	HasData       bool `protobuf:"varint,6,opt,name=has_data,json=hasData,proto3" json:"has_data,omitempty"`
+	HasData bool `protobuf:"varint,6,opt,name=has_data,json=hasData,proto3" json:"has_data,omitempty"`
+	// Whether the generation is that which the caller's node follows: the caller, which has no data, joins no store but that.
+	Follows       bool `protobuf:"varint,7,opt,name=follows,proto3" json:"follows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2573,6 +2576,13 @@ func (x *JoinRequest) GetGenerationId() []byte {
 func (x *JoinRequest) GetHasData() bool {
 	if x != nil {
 		return x.HasData
+	}
+	return false
+}
+
+func (x *JoinRequest) GetFollows() bool {
+	if x != nil {
+		return x.Follows
 	}
 	return false
 }
@@ -2673,6 +2683,60 @@ func (x *JoinResponse) GetGenerationId() []byte {
 	return nil
 }
 
+// OtherGeneration is a detail of the status (Aborted) of Join: the store that answers is another generation than that of the caller.
+type OtherGeneration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That of the store that answers; zero and empty: the first one.
+	Generation    uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	GenerationId  []byte `protobuf:"bytes,2,opt,name=generation_id,json=generationId,proto3" json:"generation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OtherGeneration) Reset() {
+	*x = OtherGeneration{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OtherGeneration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OtherGeneration) ProtoMessage() {}
+
+func (x *OtherGeneration) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OtherGeneration.ProtoReflect.Descriptor instead.
+func (*OtherGeneration) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *OtherGeneration) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *OtherGeneration) GetGenerationId() []byte {
+	if x != nil {
+		return x.GenerationId
+	}
+	return nil
+}
+
 type StorePeer struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	MemberId string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
@@ -2686,7 +2750,7 @@ type StorePeer struct {
 
 func (x *StorePeer) Reset() {
 	*x = StorePeer{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2762,7 @@ func (x *StorePeer) String() string {
 func (*StorePeer) ProtoMessage() {}
 
 func (x *StorePeer) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[36]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2775,7 @@ func (x *StorePeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePeer.ProtoReflect.Descriptor instead.
 func (*StorePeer) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{36}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StorePeer) GetMemberId() string {
@@ -2755,7 +2819,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[37]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2831,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[37]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2844,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{37}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TakeSnapshotRequest) GetRecipient() string {
@@ -2811,7 +2875,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[38]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2887,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[38]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2900,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{38}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TakeSnapshotResponse) GetPart() isTakeSnapshotResponse_Part {
@@ -2909,7 +2973,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +2985,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[39]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +2998,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{39}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotRecord) GetKey() []byte {
@@ -2965,7 +3029,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[40]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3041,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[40]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3054,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{40}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -3193,7 +3257,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
 	"\x05stuck\x18\x06 \x01(\bR\x05stuck\x12\x1c\n" +
 	"\tunreached\x18\a \x03(\tR\tunreached\x12\x16\n" +
-	"\x06damage\x18\b \x01(\tR\x06damage\"\xdb\x01\n" +
+	"\x06damage\x18\b \x01(\tR\x06damage\"\xf5\x01\n" +
 	"\vJoinRequest\x12!\n" +
 	"\fpeer_address\x18\x01 \x01(\tR\vpeerAddress\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\x18\n" +
@@ -3202,7 +3266,8 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12#\n" +
 	"\rgeneration_id\x18\x05 \x01(\fR\fgenerationId\x12\x19\n" +
-	"\bhas_data\x18\x06 \x01(\bR\ahasData\"\x8f\x02\n" +
+	"\bhas_data\x18\x06 \x01(\bR\ahasData\x12\x18\n" +
+	"\afollows\x18\a \x01(\bR\afollows\"\x8f\x02\n" +
 	"\fJoinResponse\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x19\n" +
 	"\bstore_id\x18\x02 \x01(\tR\astoreId\x127\n" +
@@ -3212,7 +3277,12 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x12#\n" +
-	"\rgeneration_id\x18\a \x01(\fR\fgenerationId\"x\n" +
+	"\rgeneration_id\x18\a \x01(\fR\fgenerationId\"V\n" +
+	"\x0fOtherGeneration\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12#\n" +
+	"\rgeneration_id\x18\x02 \x01(\fR\fgenerationId\"x\n" +
 	"\tStorePeer\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -3284,7 +3354,7 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(QuorumRecoveryPhase)(0),        // 0: reeve.consensus.v1.QuorumRecoveryPhase
 	(FormProblemKind)(0),            // 1: reeve.consensus.v1.FormProblemKind
@@ -3326,11 +3396,12 @@ var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(*StoreStateMember)(nil),        // 37: reeve.consensus.v1.StoreStateMember
 	(*JoinRequest)(nil),             // 38: reeve.consensus.v1.JoinRequest
 	(*JoinResponse)(nil),            // 39: reeve.consensus.v1.JoinResponse
-	(*StorePeer)(nil),               // 40: reeve.consensus.v1.StorePeer
-	(*TakeSnapshotRequest)(nil),     // 41: reeve.consensus.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 42: reeve.consensus.v1.TakeSnapshotResponse
-	(*SnapshotRecord)(nil),          // 43: reeve.consensus.v1.SnapshotRecord
-	(*DesiredUser)(nil),             // 44: reeve.consensus.v1.DesiredUser
+	(*OtherGeneration)(nil),         // 40: reeve.consensus.v1.OtherGeneration
+	(*StorePeer)(nil),               // 41: reeve.consensus.v1.StorePeer
+	(*TakeSnapshotRequest)(nil),     // 42: reeve.consensus.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 43: reeve.consensus.v1.TakeSnapshotResponse
+	(*SnapshotRecord)(nil),          // 44: reeve.consensus.v1.SnapshotRecord
+	(*DesiredUser)(nil),             // 45: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	6,  // 0: reeve.consensus.v1.GetMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
@@ -3350,11 +3421,11 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	33, // 14: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
 	29, // 15: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
 	2,  // 16: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	44, // 17: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	45, // 17: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
 	37, // 18: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
 	3,  // 19: reeve.consensus.v1.StoreGeneration.kind:type_name -> reeve.consensus.v1.StoreGenerationKind
-	40, // 20: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
-	43, // 21: reeve.consensus.v1.TakeSnapshotResponse.record:type_name -> reeve.consensus.v1.SnapshotRecord
+	41, // 20: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
+	44, // 21: reeve.consensus.v1.TakeSnapshotResponse.record:type_name -> reeve.consensus.v1.SnapshotRecord
 	14, // 22: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
 	23, // 23: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
 	26, // 24: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
@@ -3365,7 +3436,7 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	10, // 29: reeve.consensus.v1.ConsensusService.AbandonRecovery:input_type -> reeve.consensus.v1.AbandonRecoveryRequest
 	12, // 30: reeve.consensus.v1.ConsensusService.RecoverQuorum:input_type -> reeve.consensus.v1.RecoverQuorumRequest
 	38, // 31: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
-	41, // 32: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
+	42, // 32: reeve.consensus.v1.SnapshotService.TakeSnapshot:input_type -> reeve.consensus.v1.TakeSnapshotRequest
 	21, // 33: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
 	25, // 34: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
 	27, // 35: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
@@ -3376,7 +3447,7 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	11, // 40: reeve.consensus.v1.ConsensusService.AbandonRecovery:output_type -> reeve.consensus.v1.AbandonRecoveryResponse
 	13, // 41: reeve.consensus.v1.ConsensusService.RecoverQuorum:output_type -> reeve.consensus.v1.RecoverQuorumResponse
 	39, // 42: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
-	42, // 43: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
+	43, // 43: reeve.consensus.v1.SnapshotService.TakeSnapshot:output_type -> reeve.consensus.v1.TakeSnapshotResponse
 	33, // [33:44] is the sub-list for method output_type
 	22, // [22:33] is the sub-list for method input_type
 	22, // [22:22] is the sub-list for extension type_name
@@ -3399,7 +3470,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 		(*ReceiveSnapshotRequest_Manifest)(nil),
 		(*ReceiveSnapshotRequest_Data)(nil),
 	}
-	file_reeve_consensus_v1_consensus_proto_msgTypes[38].OneofWrappers = []any{
+	file_reeve_consensus_v1_consensus_proto_msgTypes[39].OneofWrappers = []any{
 		(*TakeSnapshotResponse_Manifest)(nil),
 		(*TakeSnapshotResponse_Data)(nil),
 		(*TakeSnapshotResponse_Record)(nil),
@@ -3410,7 +3481,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -469,7 +469,8 @@ const (
 type PeerServiceClient interface {
 	// Join asks for a place in the store for the caller's node. It returns when the node's member was added, as a learner. PermissionDenied if the caller is not the
 	// role that provides reeve.consensus.v1 of a node that is to be a member; AlreadyExists if the store has a member of that node whose data is elsewhere;
-	// Unavailable, with what it waits for, while another change is under way.
+	// Unavailable, with what it waits for, while another change is under way; FailedPrecondition if the member was removed, and Aborted with an OtherGeneration detail if the
+	// store is another generation than that of the caller.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
 }
 
@@ -499,7 +500,8 @@ func (c *peerServiceClient) Join(ctx context.Context, in *JoinRequest, opts ...g
 type PeerServiceServer interface {
 	// Join asks for a place in the store for the caller's node. It returns when the node's member was added, as a learner. PermissionDenied if the caller is not the
 	// role that provides reeve.consensus.v1 of a node that is to be a member; AlreadyExists if the store has a member of that node whose data is elsewhere;
-	// Unavailable, with what it waits for, while another change is under way.
+	// Unavailable, with what it waits for, while another change is under way; FailedPrecondition if the member was removed, and Aborted with an OtherGeneration detail if the
+	// store is another generation than that of the caller.
 	Join(context.Context, *JoinRequest) (*JoinResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }

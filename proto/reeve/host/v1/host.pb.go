@@ -646,10 +646,14 @@ func (x *WatchDirectoryResponse) GetDirectory() *Directory {
 type Directory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows with every change.
-	Revision      uint64           `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	Nodes         []*DirectoryNode `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Revision uint64           `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Nodes    []*DirectoryNode `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The generation of the cluster's store that this node follows, by its number and ID; zero and empty: the first one. The core of the node sets it, not the curator. Not set: the core is older than
+	// this field.
+	StoreGeneration   *uint64 `protobuf:"varint,3,opt,name=store_generation,json=storeGeneration,proto3,oneof" json:"store_generation,omitempty"`
+	StoreGenerationId []byte  `protobuf:"bytes,4,opt,name=store_generation_id,json=storeGenerationId,proto3" json:"store_generation_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Directory) Reset() {
@@ -692,6 +696,20 @@ func (x *Directory) GetRevision() uint64 {
 func (x *Directory) GetNodes() []*DirectoryNode {
 	if x != nil {
 		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Directory) GetStoreGeneration() uint64 {
+	if x != nil && x.StoreGeneration != nil {
+		return *x.StoreGeneration
+	}
+	return 0
+}
+
+func (x *Directory) GetStoreGenerationId() []byte {
+	if x != nil {
+		return x.StoreGenerationId
 	}
 	return nil
 }
@@ -2235,10 +2253,13 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\ftrust_domain\x18\x06 \x01(\tR\vtrustDomain\"\x17\n" +
 	"\x15WatchDirectoryRequest\"P\n" +
 	"\x16WatchDirectoryResponse\x126\n" +
-	"\tdirectory\x18\x01 \x01(\v2\x18.reeve.host.v1.DirectoryR\tdirectory\"[\n" +
+	"\tdirectory\x18\x01 \x01(\v2\x18.reeve.host.v1.DirectoryR\tdirectory\"\xd0\x01\n" +
 	"\tDirectory\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x122\n" +
-	"\x05nodes\x18\x02 \x03(\v2\x1c.reeve.host.v1.DirectoryNodeR\x05nodes\"\xcb\x02\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x1c.reeve.host.v1.DirectoryNodeR\x05nodes\x12.\n" +
+	"\x10store_generation\x18\x03 \x01(\x04H\x00R\x0fstoreGeneration\x88\x01\x01\x12.\n" +
+	"\x13store_generation_id\x18\x04 \x01(\fR\x11storeGenerationIdB\x13\n" +
+	"\x11_store_generation\"\xcb\x02\n" +
 	"\rDirectoryNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -2497,6 +2518,7 @@ func file_reeve_host_v1_host_proto_init() {
 		(*Access_ConsensusUser)(nil),
 		(*Access_Grant)(nil),
 	}
+	file_reeve_host_v1_host_proto_msgTypes[6].OneofWrappers = []any{}
 	file_reeve_host_v1_host_proto_msgTypes[21].OneofWrappers = []any{
 		(*OpenConsensusResponse_Open)(nil),
 		(*OpenConsensusResponse_Unavailable)(nil),
