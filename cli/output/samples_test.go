@@ -229,13 +229,13 @@ func samples() map[string]output.Document {
 		"recovery": output.Recovery{NodeID: sampleNode, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
 		"survivors": output.Survivors{ClusterID: "5f0c", RecoveryID: "000102030405060708090a0b0c0d0e0f", Chosen: sampleNode, Lost: []string{"reeve-lost"}, Survivors: []output.Survivor{
 			output.NewSurvivor(sampleNode, "192.0.2.7:7443", &consensusv1.MemberState{
-				MemberId: "8e9e05c52164694d", Voter: true, Term: 7, CommittedIndex: 4711, LastTerm: 7, LastIndex: 4713, Revision: 4000, Generation: 1, GenerationId: []byte("0123456789abcdef"),
+				MemberId: "8e9e05c52164694d", Voter: true, Term: 7, CommittedIndex: 4711, LastTerm: 7, LastIndex: 4713, Revision: 4000, Generation: 1_764_357_600, GenerationId: []byte("0123456789abcdef"),
 				Recovery: &consensusv1.QuorumRecovery{Id: "000102030405060708090a0b0c0d0e0f", Phase: consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED},
 			}),
 			output.NewSurvivor("reeve-second", "192.0.2.8:7443", &consensusv1.MemberState{MemberId: "91bc3c398fb3c146", Voter: true, Term: 7, CommittedIndex: 4700, LastTerm: 7, LastIndex: 4701}),
 			{NodeID: "reeve-third", Address: "192.0.2.9:7443", Problem: "connection refused", State: "not reached"},
 		}},
-		"survivors-recovered": output.Survivors{ClusterID: "5f0c", Chosen: sampleNode, Lost: []string{}, Outcome: "recovered", Generation: 2, Seconds: 1.25},
+		"survivors-recovered": output.Survivors{ClusterID: "5f0c", Chosen: sampleNode, Lost: []string{}, RecoveryID: "000102030405060708090a0b0c0d0e0f", Outcome: "recovered", Generation: 1_764_357_600, Seconds: 1.25},
 		"survivors-abandoned": output.Survivors{ClusterID: "5f0c", Lost: []string{}, Outcome: "abandoned"},
 		"recovery-dry":        output.Recovery{NodeID: sampleNode, DryRun: true, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
 		"replacement":         output.StoreReplacement{NodeID: sampleNode, FormerMember: "8e9e05c52164694d", Waited: true},

@@ -2,7 +2,6 @@ package output
 
 import (
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"strings"
@@ -47,7 +46,7 @@ func storeRows(w io.Writer, s *consensusv1.StoreStatus) {
 	}
 	row(w, "Quorum", quorum)
 	if s.GetGeneration() > 0 {
-		row(w, "Generation", fmt.Sprintf("%d (%s): the store was begun again", s.GetGeneration(), hex.EncodeToString(s.GetGenerationId())))
+		row(w, "Generation", consensusv1.ShowGeneration(s.GetGeneration(), s.GetGenerationId())+": the store was begun again")
 	}
 	row(w, "Leader", s.GetLeaderId())
 	var members []string

@@ -74,7 +74,7 @@ func NewSurvivor(nodeID, address string, m *consensusv1.MemberState) Survivor {
 func (s Survivors) table(w io.Writer, _ time.Time) {
 	switch s.Outcome {
 	case "recovered":
-		_, _ = fmt.Fprintf(w, "The member of node %s is the only one of the store, which is generation %d now and takes writes (after %.1f s).\n", s.Chosen, s.Generation, s.Seconds)
+		_, _ = fmt.Fprintf(w, "The member of node %s is the only one of the store, which is generation %s now and takes writes (after %.1f s).\n", s.Chosen, showGeneration(s.Generation, s.RecoveryID), s.Seconds)
 		return
 	case "abandoned":
 		_, _ = fmt.Fprintln(w, "The recovery was given up: the members vote again.")
@@ -86,16 +86,18 @@ func (s Survivors) table(w io.Writer, _ time.Time) {
 			row(w, one.NodeID, "-", "-", "-", "-", "-", "not reached at "+one.Address+": "+one.Problem)
 			continue
 		}
-		generation := fmt.Sprint(one.Generation)
-		if one.GenerationID != "" {
-			generation += " (" + one.GenerationID[:min(8, len(one.GenerationID))] + ")"
-		}
-		row(w, one.NodeID, one.MemberID, fmt.Sprint(one.Term), fmt.Sprint(one.Committed), fmt.Sprintf("%d/%d", one.LastTerm, one.LastIndex), generation, one.State)
+		row(w, one.NodeID, one.MemberID, fmt.Sprint(one.Term), fmt.Sprint(one.Committed), fmt.Sprintf("%d/%d", one.LastTerm, one.LastIndex), showGeneration(one.Generation, one.GenerationID), one.State)
 	}
 	for _, node := range s.Lost {
 		row(w, node, "", "", "", "", "", "nobody knows where it is reached")
 	}
 	_, _ = fmt.Fprintln(w, cmp.Or(s.freshest(), "No member can become the only one."))
+}
+
+// showGeneration is ShowGeneration of an ID in hexadecimal digits.
+func showGeneration(number uint64, id string) string {
+	decoded, _ := hex.DecodeString(id) // it was encoded here
+	return consensusv1.ShowGeneration(number, decoded)
 }
 
 func (s Survivors) freshest() string {

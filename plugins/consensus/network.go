@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -42,6 +43,12 @@ func (n network) Caller(ctx context.Context) (node string, ok bool) {
 func (n network) Nodes() []string {
 	directory, _ := n.host.Directory().Get()
 	return n.serving(directory)
+}
+
+// Follows implements service.Network.
+func (n network) Follows() (store.Generation, bool) {
+	directory, _ := n.host.Directory().Get()
+	return store.Generation{Number: directory.GetStoreGeneration(), ID: directory.GetStoreGenerationId()}, directory != nil && directory.StoreGeneration != nil
 }
 
 // gone reports whether the cluster's directory is there and does not have a node.

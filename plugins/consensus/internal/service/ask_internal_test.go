@@ -20,7 +20,15 @@ import (
 // answering is members that answer as they are told.
 type answering struct {
 	Network
-	nodes map[string]*bufconn.Listener
+	nodes   map[string]*bufconn.Listener
+	follows *store.Generation
+}
+
+func (a *answering) Follows() (store.Generation, bool) {
+	if a.follows == nil {
+		return store.Generation{}, false
+	}
+	return *a.follows, true
 }
 
 func (a *answering) Dial(ctx context.Context, node string) (net.Conn, error) {
@@ -32,6 +40,8 @@ func (a *answering) Credentials() credentials.TransportCredentials { return inse
 type answer struct {
 	consensusv1.UnimplementedPeerServiceServer
 	code codes.Code
+	// generation, if it is not 0, is that of the store that refuses a member of another one.
+	generation uint64
 	// before, if it is not nil, is waited for, and after is closed when the answer is given.
 	before, after chan struct{}
 }
@@ -43,7 +53,28 @@ func (a *answer) Join(context.Context, *consensusv1.JoinRequest) (*consensusv1.J
 	if a.after != nil {
 		defer close(a.after)
 	}
-	return &consensusv1.JoinResponse{}, status.Error(a.code, "as it was told")
+	said := status.New(a.code, "as it was told")
+	if a.generation != 0 {
+		said, _ = said.WithDetails(&consensusv1.OtherGeneration{Generation: a.generation})
+	}
+	return &consensusv1.JoinResponse{}, said.Err()
+}
+
+// answer has a node answer until the test ends.
+func (a *answering) answer(t *testing.T, node string, says *answer) {
+	listener := bufconn.Listen(1 << 16)
+	a.nodes[node] = listener
+	server := grpc.NewServer()
+	consensusv1.RegisterPeerServiceServer(server, says)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
 }
 
 // TestOneThatIsAliveCountsMore has a store that was begun again say that a member was removed, and members of the store that it is of, which is alive, say that it was not.
@@ -62,21 +93,40 @@ func TestOneThatIsAliveCountsMore(t *testing.T) {
 			said := make(chan struct{})
 			network := &answering{nodes: make(map[string]*bufconn.Listener)}
 			for node, says := range map[string]*answer{"one": {code: test.one, after: said}, "other": {code: test.other, before: said}} {
-				listener := bufconn.Listen(1 << 16)
-				network.nodes[node] = listener
-				server := grpc.NewServer()
-				consensusv1.RegisterPeerServiceServer(server, says)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					_ = server.Serve(listener)
-				}()
-				defer func() {
-					server.Stop()
-					<-done
-				}()
+				network.answer(t, node, says)
 			}
 			_, err := askAll(t.Context(), network, []string{"one", "other"}, &consensusv1.JoinRequest{})
+			if test.want == nil && err != nil || test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// TestNodeSaysWhichStoreCounts has members of two stores answer a member of one of them.
+func TestNodeSaysWhichStoreCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		follows *store.Generation
+		own     codes.Code // what another member of the same store says
+		other   uint64     // the generation of the other store
+		want    error
+	}{
+		"follows its own":                     {&store.Generation{Number: 5}, codes.OK, 6, nil},
+		"follows its own, which is away":      {&store.Generation{Number: 5}, codes.Unavailable, 6, store.ErrWaiting},
+		"follows the other":                   {&store.Generation{Number: 6}, codes.OK, 6, store.ErrRemoved},
+		"follows a third":                     {&store.Generation{Number: 7}, codes.OK, 6, store.ErrWaiting},
+		"follows a former one":                {&store.Generation{Number: 4}, codes.OK, 4, nil},
+		"follows a former one, own are away":  {&store.Generation{Number: 4}, codes.Unavailable, 4, store.ErrWaiting},
+		"it is not known":                     {nil, codes.OK, 6, nil},
+		"it is not known, and own are away":   {nil, codes.Unavailable, 6, store.ErrWaiting},
+		"follows the other, own do not serve": {&store.Generation{Number: 6}, codes.PermissionDenied, 6, store.ErrRemoved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			network := &answering{nodes: make(map[string]*bufconn.Listener), follows: test.follows}
+			for node, says := range map[string]*answer{"one": {code: test.own}, "other": {code: codes.Aborted, generation: test.other}} {
+				network.answer(t, node, says)
+			}
+			_, err := askAll(t.Context(), network, []string{"one", "other"}, &consensusv1.JoinRequest{Generation: 5, HasData: true})
 			if test.want == nil && err != nil || test.want != nil && !errors.Is(err, test.want) {
 				t.Errorf("%v, want %v", err, test.want)
 			}

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -35,6 +36,16 @@ import (
 type directory struct {
 	mu     sync.Mutex
 	places map[string]string
+	// follows is what nodes follow; a node that is not in it follows no store yet.
+	follows map[string]store.Generation
+}
+
+func (d *directory) follow(state *consensusv1.MemberState, nodes ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, node := range nodes {
+		d.follows[node] = store.Generation{Number: state.GetGeneration(), ID: state.GetGenerationId()}
+	}
 }
 
 // wire is a service.Network over TCP, where who connects says who it is: that this is proved is the SDK's part.
@@ -88,6 +99,13 @@ func (w *wire) Nodes() []string {
 	}
 	slices.Sort(nodes)
 	return nodes
+}
+
+func (w *wire) Follows() (store.Generation, bool) {
+	w.directory.mu.Lock()
+	defer w.directory.mu.Unlock()
+	follows, known := w.directory.follows[w.node]
+	return follows, known
 }
 
 func (w *wire) Peers() []string { return nil }
@@ -160,7 +178,7 @@ type node struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Parallel() // members wait for one another most of the time
-	return &cluster{t: t, root: storetest.Directory(t), directory: &directory{places: make(map[string]string)}, nodes: make(map[string]*node), places: make(map[string]string)}
+	return &cluster{t: t, root: storetest.Directory(t), directory: &directory{places: make(map[string]string), follows: make(map[string]store.Generation)}, nodes: make(map[string]*node), places: make(map[string]string)}
 }
 
 // Raft's times among several members on one machine: with those of storetest, a busy one does hardly anything but elect.

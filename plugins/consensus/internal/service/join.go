@@ -100,10 +100,10 @@ func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinBound)
 	defer cancel()
-	if err := p.permit(ctx, node, member); err != nil {
+	if err := p.compare(node, request); err != nil {
 		return nil, err
 	}
-	if err := p.compare(node, request); err != nil {
+	if err := p.permit(ctx, node, member); err != nil {
 		return nil, err
 	}
 	p.store.Expect()
@@ -172,17 +172,18 @@ func (p *peerService) permit(ctx context.Context, node string, member uint64) er
 	return nil
 }
 
-// compare refuses a node that has data of another store of the cluster. permit has found this one to be what a quorum has.
+// compare refuses a node that has data of another store of the cluster, or follows another one. Which of the two counts is for that node to know.
 func (p *peerService) compare(node string, request *consensusv1.JoinRequest) error {
 	theirs, ours := store.Generation{Number: request.GetGeneration(), ID: request.GetGenerationId()}, p.store.Generation()
-	switch {
-	case !request.GetHasData() || theirs.Same(ours):
+	if !request.GetHasData() && !request.GetFollows() || theirs.Same(ours) {
 		return nil
-	case theirs.Number > ours.Number:
-		return status.Errorf(codes.Aborted, "consensus: node %s has data of generation %s of the store, which was begun after this one, %s: the store of which node %s has a member was replaced",
-			node, theirs, ours, p.store.NodeID())
 	}
-	return status.Errorf(codes.FailedPrecondition, "consensus: the data of node %s is of generation %s of the store, and the store is generation %s now", node, theirs, ours)
+	refused := status.Newf(codes.Aborted, "consensus: the member of node %s is of generation %s of the store, and that of node %s of generation %s", node, theirs, p.store.NodeID(), ours)
+	detailed, err := refused.WithDetails(&consensusv1.OtherGeneration{Generation: ours.Number, GenerationId: ours.ID})
+	if err != nil {
+		return refused.Err()
+	}
+	return detailed.Err()
 }
 
 // announce tells the leader, if it does not know.
@@ -265,7 +266,8 @@ func joiner(config Config) func(context.Context, *consensusv1.JoinRequest) (*con
 // settleBound is how long the other answers are waited for when one says that the member was removed. Members that are alive answer at once.
 const settleBound = time.Second
 
-// askAll asks all members at the same time, since one that cannot be reached may answer nothing at all. The first answer that settles it counts, but that a member was removed counts last.
+// askAll asks all members at the same time, since one that cannot be reached may answer nothing at all. The first answer that settles it counts, but that a member was removed counts last. The members of
+// another store than the member's have removed it if its node follows that one; then those of its own store count for nothing.
 func askAll(ctx context.Context, network Network, nodes []string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
 	type reply struct {
 		node   string
@@ -283,6 +285,9 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 			replies <- reply{node: node, answer: answer, err: err}
 		})
 	}
+	theirs := store.Generation{Number: request.GetGeneration(), ID: request.GetGenerationId()}
+	follows, known := network.Follows()
+	left := known && request.GetHasData() && follows.Replaces(theirs)
 	var said []string
 	unwanted := false
 	var removed error
@@ -294,10 +299,16 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 		case <-settled:
 			return nil, removed
 		}
-		message := status.Convert(reply.err).Message()
-		switch status.Code(reply.err) {
+		message, code := status.Convert(reply.err).Message(), status.Code(reply.err)
+		if other, is := otherGeneration(reply.err); is && left && other.Same(follows) {
+			code = codes.FailedPrecondition
+		}
+		switch code {
 		case codes.OK:
-			return reply.answer, nil
+			if !left {
+				return reply.answer, nil
+			}
+			message = fmt.Sprintf("its member is of generation %s of the store, and this node follows generation %s", theirs, follows)
 		case codes.FailedPrecondition:
 			// A member that another store has removed may be one of a store that is alive.
 			removed = fmt.Errorf("%w: %s", store.ErrRemoved, message)
@@ -308,7 +319,7 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 		case codes.AlreadyExists:
 			return nil, fmt.Errorf("%w: %s", store.ErrElsewhere, message)
 		case codes.PermissionDenied:
-			unwanted = true // as a quorum has it, unless another one knows better
+			unwanted = !left // as a quorum has it, unless another one knows better
 		}
 		said = append(said, fmt.Sprintf("node %s: %s", reply.node, message))
 	}
@@ -321,6 +332,16 @@ func askAll(ctx context.Context, network Network, nodes []string, request *conse
 		reason = store.ErrUnwanted
 	}
 	return nil, fmt.Errorf("%w: %s", reason, strings.Join(said, "; "))
+}
+
+// otherGeneration returns that of the store that has refused a member of another one.
+func otherGeneration(err error) (store.Generation, bool) {
+	for _, detail := range status.Convert(err).Details() {
+		if other, is := detail.(*consensusv1.OtherGeneration); is && status.Code(err) == codes.Aborted {
+			return store.Generation{Number: other.GetGeneration(), ID: other.GetGenerationId()}, true
+		}
+	}
+	return store.Generation{}, false
 }
 
 func askMember(ctx context.Context, network Network, node string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {

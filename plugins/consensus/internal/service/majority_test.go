@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -110,18 +111,20 @@ func TestRecoverQuorum(t *testing.T) {
 	if _, err := survivor.promise(otherRecovery, ""); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), oneRecovery) {
 		t.Errorf("another recovery: %v", err)
 	}
+	began := time.Now()
 	after, err := survivor.recoverQuorum(oneRecovery)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after.Generation != 1 || !after.Quorum || len(after.Members) != 1 || after.MemberId == before.MemberId || after.Revision < before.Revision+1_000_000_000 || after.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
+	if after.Generation < uint64(began.Unix()) || hex.EncodeToString(after.GenerationId) != oneRecovery || !after.Quorum || len(after.Members) != 1 || after.MemberId == before.MemberId || after.Revision < before.Revision+1_000_000_000 ||
+		after.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
 		t.Errorf("recovered: %v", after)
 	}
 	if err := <-forming; err != nil {
 		t.Fatal(err)
 	}
 	again, err := survivor.recoverQuorum(oneRecovery)
-	if err != nil || again.Generation != 1 {
+	if err != nil || again.Generation != after.Generation {
 		t.Errorf("said again: %v, %v", again, err)
 	}
 	for n := range 20 {
@@ -140,6 +143,7 @@ func TestRecoverQuorum(t *testing.T) {
 	}
 
 	// The others come back, with a majority of the former members between them, and more than the survivor had.
+	c.directory.follow(after, "reeve-1", "reeve-2", "reeve-3")
 	var back []*node
 	for _, id := range []string{"reeve-1", "reeve-2"} {
 		back = append(back, c.start(id))
@@ -148,11 +152,11 @@ func TestRecoverQuorum(t *testing.T) {
 		go func() { _ = n.form("existing") }()
 	}
 	for _, n := range back { // what the leader told before the loss is there until it tells something else
-		storetest.Eventually(t, n.id+" has joined anew", func() bool { return n.member().Generation == 1 })
+		storetest.Eventually(t, n.id+" has joined anew", func() bool { return n.member().Generation == after.Generation })
 	}
 	c.await(survivor.client(), "the others vote again", settled("reeve-1", "reeve-2", "reeve-3"))
 	for _, n := range back {
-		if state := n.member(); state.Generation != 1 || state.MemberId == after.MemberId {
+		if state := n.member(); state.Generation != after.Generation || state.MemberId == after.MemberId {
 			t.Errorf("%v", state)
 		}
 		if value(t, n, "lost") != "" || value(t, n, "k/19") != "acknowledged" {
@@ -199,7 +203,7 @@ func TestRecoveryGoesOn(t *testing.T) {
 		if err := n.form("existing"); err != nil {
 			t.Fatalf("from %s: %v", phase, err)
 		}
-		if state := n.member(); state.Generation != 1 || len(state.Members) != 1 || state.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
+		if state := n.member(); hex.EncodeToString(state.GenerationId) != oneRecovery || len(state.Members) != 1 || state.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
 			t.Errorf("from %s: %v", phase, state)
 		}
 		if value(t, n, "k") != "v" || value(t, n, "later") != "v" {
@@ -242,7 +246,9 @@ func TestTwoRecoveries(t *testing.T) {
 	if _, err := one.recoverQuorum(oneRecovery); err != nil {
 		t.Fatal(err)
 	}
-	storetest.Eventually(t, "who has promised joins anew", func() bool { return other.member().Generation == 1 })
+	after := one.member()
+	c.directory.follow(after, "reeve-1", "reeve-2")
+	storetest.Eventually(t, "who has promised joins anew", func() bool { return other.member().Generation == after.Generation })
 	c.want(one.client(), "reeve-1", "reeve-2")
 	c.await(one.client(), "both vote", settled("reeve-1", "reeve-2"))
 	if state := other.member(); state.Recovery != nil {
@@ -274,17 +280,21 @@ func TestAbandonedRecovery(t *testing.T) {
 func TestDataOfAnotherGeneration(t *testing.T) {
 	c, client := grown(t, "reeve-1", "reeve-2")
 	c.want(client, "reeve-1", "reeve-2", "reeve-3")
-	recovered(t, c, "reeve-1", "reeve-2")
+	ours := recovered(t, c, "reeve-1", "reeve-2").member()
 	id, _ := hex.DecodeString(oneRecovery)
 	for name, test := range map[string]struct {
 		change func(*consensusv1.JoinRequest)
 		code   codes.Code
 	}{
-		"a former one": {func(*consensusv1.JoinRequest) {}, codes.FailedPrecondition},
-		"another one":  {func(r *consensusv1.JoinRequest) { r.Generation, r.GenerationId = 1, []byte("another") }, codes.FailedPrecondition},
-		"a later one":  {func(r *consensusv1.JoinRequest) { r.Generation, r.GenerationId = 2, []byte("another") }, codes.Aborted},
-		"this one":     {func(r *consensusv1.JoinRequest) { r.Generation, r.GenerationId = 1, id }, codes.OK},
-		"none":         {func(r *consensusv1.JoinRequest) { r.HasData = false }, codes.OK},
+		"a former one":         {func(*consensusv1.JoinRequest) {}, codes.Aborted},
+		"another one":          {func(r *consensusv1.JoinRequest) { r.Generation, r.GenerationId = ours.Generation, []byte("another") }, codes.Aborted},
+		"a later one":          {func(r *consensusv1.JoinRequest) { r.Generation, r.GenerationId = ours.Generation+1, []byte("another") }, codes.Aborted},
+		"this one":             {func(r *consensusv1.JoinRequest) { r.Generation, r.GenerationId = ours.Generation, id }, codes.OK},
+		"none":                 {func(r *consensusv1.JoinRequest) { r.HasData = false }, codes.OK},
+		"none, follows former": {func(r *consensusv1.JoinRequest) { r.HasData, r.Follows = false, true }, codes.Aborted},
+		"none, follows this": {func(r *consensusv1.JoinRequest) {
+			r.HasData, r.Follows, r.Generation, r.GenerationId = false, true, ours.Generation, id
+		}, codes.OK},
 	} {
 		request := joinRequest(t, "ab", "127.0.0.1:1")
 		request.HasData = true
@@ -293,7 +303,10 @@ func TestDataOfAnotherGeneration(t *testing.T) {
 		if status.Code(err) != test.code {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err == nil && (answer.Generation != 1 || string(answer.GenerationId) != string(id)) {
+		if details := status.Convert(err).Details(); err != nil && (len(details) != 1 || details[0].(*consensusv1.OtherGeneration).GetGeneration() != ours.Generation) {
+			t.Errorf("%s: %v", name, details)
+		}
+		if err == nil && (answer.Generation != ours.Generation || string(answer.GenerationId) != string(id)) {
 			t.Errorf("%s: %v", name, answer)
 		}
 	}
@@ -322,6 +335,55 @@ func TestStartedAgain(t *testing.T) {
 	}
 	storetest.Eventually(t, "the member is the only one", func() bool {
 		state, err := first.recoverQuorum(oneRecovery)
-		return err == nil && state.Generation == 1 && first.reporter.last() == "ready"
+		return err == nil && state.Generation > 0 && first.reporter.last() == "ready"
 	})
+}
+
+// TestLivingMajorityKeepsItsData makes one member the only one while the others, who were only cut off, have a majority. Their members give themselves up when their nodes follow the other store, and not before.
+func TestLivingMajorityKeepsItsData(t *testing.T) {
+	all := []string{"reeve-1", "reeve-2", "reeve-3"}
+	c, client := grown(t, all...)
+	c.put(client, "k", "v")
+	survivor := recovered(t, c, "reeve-3", "reeve-1", "reeve-2").member()
+	c.directory.follow(survivor, "reeve-3")
+	c.directory.follow(&consensusv1.MemberState{}, "reeve-1", "reeve-2")
+	majority := []*node{c.start("reeve-1"), c.start("reeve-2")}
+	forms := make(chan error)
+	for _, n := range majority {
+		go func() { forms <- n.form("existing") }()
+	}
+	for range majority {
+		if err := <-forms; err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.put(majority[0].client(), "later", "v")
+
+	// All find each other, and one of each store starts again.
+	before := majority[1].member()
+	majority[1].stop()
+	majority[1] = c.start("reeve-2")
+	c.nodes["reeve-3"].stop()
+	c.start("reeve-3")
+	for _, n := range []*node{majority[1], c.nodes["reeve-3"]} {
+		if err := n.form("existing"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if state := majority[1].member(); state.MemberId != before.MemberId || state.Generation != 0 || value(t, majority[1], "later") != "v" {
+		t.Errorf("a member of the living majority became %v", state)
+	}
+	if state := c.nodes["reeve-3"].member(); state.MemberId != survivor.MemberId || state.Generation != survivor.Generation {
+		t.Errorf("the only member became %v", state)
+	}
+
+	c.want(c.nodes["reeve-3"].client(), all...)
+	c.directory.follow(survivor, "reeve-1", "reeve-2")
+	for _, n := range majority {
+		storetest.Eventually(t, n.id+" comes to the store that its node follows", func() bool { return n.member().Generation == survivor.Generation })
+	}
+	c.await(c.nodes["reeve-3"].client(), "all vote", settled(all...))
+	if value(t, majority[1], "later") != "" {
+		t.Error("what only the former store had is there")
+	}
 }

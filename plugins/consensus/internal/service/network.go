@@ -26,6 +26,8 @@ type Network interface {
 	Caller(ctx context.Context) (node string, ok bool)
 	// Nodes are those, other than this one, of which the directory says that the role serves there. Callers may change it.
 	Nodes() []string
+	// Follows is the generation of the store that this node follows; false: it is not known.
+	Follows() (store.Generation, bool)
 	// Addresses are this node's, the preferred one first.
 	Addresses() *event.Value[[]string]
 	// Peers are the machines, by address or DNS name, on which other nodes may be as the operator says. Callers may not change it.
@@ -66,6 +68,14 @@ func listenHost(configured, first string) string {
 		return first
 	}
 	return configured
+}
+
+// follows is the generation of the store that the node follows; nil: it never is known.
+func follows(config Config) func() (store.Generation, bool) {
+	if config.Network == nil {
+		return nil
+	}
+	return config.Network.Follows
 }
 
 // place is where the member listens for the others: as configured, and on all addresses where nothing is.

@@ -213,6 +213,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				Place:            place.value(),
 				Elsewhere:        place.peers,
 				Join:             joiner(config),
+				Follows:          follows(config),
 				Waiting:          config.Reporter.Degraded,
 				Began:            r.local.Store,
 				Damage:           damage,

@@ -57,3 +57,6 @@ func (s *Store) Hold() (release func()) {
 	s.following.Add(1)
 	return s.following.Done
 }
+
+// BumpFor is by how much the revision of a restored store is ahead.
+var BumpFor = bumpFor

@@ -150,7 +150,9 @@ func (s *Store) beginGeneration(ctx context.Context, begun *consensusv1.StoreGen
 	if bytes.Equal(former.GetId(), begun.Id) { // killed since
 		return nil
 	}
-	begun.Number, begun.Begun, begun.NodeId = former.GetNumber()+1, time.Now().Unix(), s.plan.NodeID
+	// Data from before former restores does not know of them, and this store comes after theirs all the same.
+	begun.Begun, begun.NodeId = time.Now().Unix(), s.plan.NodeID
+	begun.Number = max(former.GetNumber()+1, uint64(max(begun.Begun, 0)))
 	content, err := proto.Marshal(begun)
 	if err != nil {
 		return err

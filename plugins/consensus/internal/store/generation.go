@@ -19,18 +19,26 @@ type Generation struct {
 
 // String is how people are told of it.
 func (g Generation) String() string {
-	if len(g.ID) == 0 {
-		return fmt.Sprint(g.Number)
-	}
-	return fmt.Sprintf("%d (%s)", g.Number, hex.EncodeToString(g.ID[:min(len(g.ID), shownID)]))
+	return consensusv1.ShowGeneration(g.Number, g.ID)
 }
-
-// shownID is how much of the ID of a generation people are shown, in bytes.
-const shownID = 4
 
 // Same reports whether both are of the same store.
 func (g Generation) Same(other Generation) bool {
 	return g.Number == other.Number && bytes.Equal(g.ID, other.ID)
+}
+
+// Replaces reports whether data of the other one is given up for this one: never for an earlier one.
+func (g Generation) Replaces(other Generation) bool {
+	return g.Number >= other.Number && !g.Same(other)
+}
+
+// behind reports whether the node follows a store that replaces the member's, and that its member is to come to.
+func (s *Store) behind() bool {
+	if s.config.Follows == nil {
+		return false
+	}
+	follows, known := s.config.Follows()
+	return known && follows.Replaces(s.Generation())
 }
 
 // generationKey is where the StoreGeneration lies.

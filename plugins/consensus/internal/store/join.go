@@ -126,9 +126,15 @@ func (s *Store) request() (*consensusv1.JoinRequest, error) {
 	if known := s.generation.Load(); known != nil {
 		generation = *known
 	}
+	follows := false
+	if !has && s.config.Follows != nil {
+		if wanted, known := s.config.Follows(); known {
+			generation, follows = wanted, true
+		}
+	}
 	return &consensusv1.JoinRequest{
 		PeerAddress: s.peering.address(), CertificateRequest: csr, Attempt: s.marker.MemberID,
-		Generation: generation.Number, GenerationId: generation.ID, HasData: has,
+		Generation: generation.Number, GenerationId: generation.ID, HasData: has, Follows: follows,
 	}, nil
 }
 
@@ -186,10 +192,10 @@ func (s *Store) pauseToAsk(ctx context.Context) bool {
 	}
 }
 
-// cutOff reports whether the member may have missed what the others have decided. A learner, which elects nobody, keeps taking the last leader that it has heard of for
+// cutOff reports whether the member may have missed what the others have decided, or is one of a store that the node has left. A learner, which elects nobody, keeps taking the last leader that it has heard of for
 // the leader; so it is one that does not serve yet, or whose reads nobody answers.
 func (s *Store) cutOff() bool {
-	if s.etcd.Server.Leader() == 0 {
+	if s.etcd.Server.Leader() == 0 || s.behind() {
 		return true
 	}
 	status, serves := s.status.Get()

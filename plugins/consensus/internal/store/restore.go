@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 
@@ -14,9 +15,18 @@ import (
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
-// revisionBump is by how much the revision of a restored store is ahead of that of the snapshot: by more than the former store can have written since. No watch goes on where it was, and no client
-// sees a revision that is smaller than one that it knows.
-const revisionBump = 1_000_000_000
+const (
+	// revisionBump is by how much the revision of a restored store is ahead of that of the snapshot at least: by more than the former store can have written since. No watch goes on where it was, and no
+	// client sees a revision that is smaller than one that it knows.
+	revisionBump = 1_000_000_000
+	// revisionsPerSecond are added for the time since the snapshot was taken: more than a store writes, so that stores that were restored from it one after the other have no revision in common.
+	revisionsPerSecond = 1000
+)
+
+// bumpFor is by how much the revision of a store is ahead that is restored now of a snapshot.
+func bumpFor(taken, now time.Time) uint64 {
+	return revisionBump + revisionsPerSecond*uint64(max(now.Unix()-taken.Unix(), 0))
+}
 
 // restores reports whether the member is being made of a snapshot.
 func (s *Store) restores() bool { return s.plan.Restored && s.marker.Phase == forming }
@@ -52,12 +62,16 @@ func (s *Store) layRestored() error {
 	if s.config.Waiting != nil {
 		s.config.Waiting("the member is being made of a snapshot")
 	}
+	manifest, err := received(s.directory, s.plan)
+	if err != nil {
+		return err
+	}
 	address := "unix://" + s.plan.NodeID
 	return checkpoint.Around(steps.LayRestored, func() error {
 		err := guard(func() error {
 			return snapshot.NewV3(zaplog.New(s.log)).Restore(snapshot.RestoreConfig{
 				SnapshotPath: receivedDatabase(s.directory), Name: s.plan.NodeID, OutputDataDir: etcdDirectory(s.directory), PeerURLs: []string{address},
-				InitialCluster: s.plan.NodeID + "=" + address, InitialClusterToken: s.plan.ClusterID, RevisionBump: revisionBump, MarkCompacted: true,
+				InitialCluster: s.plan.NodeID + "=" + address, InitialClusterToken: s.plan.ClusterID, RevisionBump: bumpFor(manifest.Time, time.Now()), MarkCompacted: true,
 			})
 		})
 		if err != nil {

@@ -53,6 +53,8 @@ type Config struct {
 	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, with
 	// ErrElsewhere if it has another one of this node, and with ErrUnwanted if this node is to have none.
 	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)
+	// Follows returns the generation of the store that the node follows; false: it is not known. Nil: it never is.
+	Follows func() (Generation, bool)
 	// Version is that of the role, for the manifests of snapshots.
 	Version string
 	// Began is told of the member as soon as etcd runs, which may be long before the store serves; nil: nobody is.

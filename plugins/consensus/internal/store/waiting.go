@@ -128,9 +128,10 @@ func (s *Store) awaitService(ctx context.Context) error {
 	return nil
 }
 
-// askFirst asks the others, if there are any, whether a member that has been one of them still is. Where all of them start again with the same CA, nobody has begun another store.
+// askFirst asks the others, if there are any, whether a member that has been one of them still is. Where all of them start again with the same CA, and the node knows of no
+// other store, nobody has begun one.
 func (s *Store) askFirst(ctx context.Context) (removed bool) {
-	if s.config.Join == nil || s.config.Place == nil || !s.finished.Load() || len(s.otherPeers()) == 0 {
+	if s.config.Join == nil || s.config.Place == nil || !s.finished.Load() || len(s.otherPeers()) == 0 && !s.behind() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstAskBound)
@@ -139,7 +140,7 @@ func (s *Store) askFirst(ctx context.Context) (removed bool) {
 		return false
 	}
 	for {
-		if s.closing() || len(s.Ask(ctx)) > len(s.otherPeers()) {
+		if s.closing() || len(s.Ask(ctx)) > len(s.otherPeers()) && !s.behind() {
 			return false
 		}
 		if answered, removed := s.askPlace(ctx); answered {
