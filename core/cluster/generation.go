@@ -116,6 +116,9 @@ func (s *session) refuses(before, offered Generation, recovered bool) string {
 	if contact, _ := s.contact.Get(); !contact.OK && lost != nil && time.Since(*lost) >= after {
 		return ""
 	}
+	if offered.Number == before.Number {
+		return what + ": the store was begun again twice, and there are two now; keep one, delete the nodes of the other from it, and have these join it with new keys"
+	}
 	return what + ", of which a majority may be alive: stop the node that serves the other one if it is; otherwise this node follows that soon"
 }
 

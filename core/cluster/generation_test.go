@@ -74,6 +74,26 @@ func TestAnotherStoreIsRefusedWhileOwnAnswers(t *testing.T) {
 	})
 }
 
+// TestStoreThatWasBegunTwice holds that two survivors that became two stores are told of as such.
+func TestStoreThatWasBegunTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "generation.json")
+	withCurators(t, 2, func(t *testing.T, m *many) {
+		first, other := m.addresses[0], m.addresses[1]
+		told := m.following(t, path)
+		m.ofGeneration(first, 9, 1, "one")
+		m.down[other]()
+		defer m.run()()
+		m.at(first, "1")
+		m.up(other)
+		m.ofGeneration(other, 9, 1, "other")
+		m.down[first]()
+		m.reason(func(reason string) bool { return strings.Contains(reason, "begun again twice") })
+		if list := told.list(); len(list) == 0 || list[0].Curator != other || !strings.Contains(list[0].Refused, "keep one") {
+			t.Errorf("told %+v", list)
+		}
+	})
+}
+
 // TestAnotherStoreIsFollowed holds that a node comes to the restored store when nobody of its own answers any more, and that no start of it goes back.
 func TestAnotherStoreIsFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "generation.json")

@@ -171,7 +171,8 @@ func retire(directory string, found *marker) error {
 // removeMember deletes the data and the credentials of the member.
 func removeMember(directory string) error {
 	return checkpoint.Around(steps.DeleteMember, func() error {
-		for _, path := range []string{etcdDirectory(directory), peerDirectory(directory)} {
+		remade, _ := filepath.Glob(remadeDirectory(directory, "*")) // its error only says that the pattern is none
+		for _, path := range append(remade, etcdDirectory(directory), peerDirectory(directory)) {
 			if err := os.RemoveAll(path); err != nil {
 				return fmt.Errorf("delete the former member's data: %w", err)
 			}
