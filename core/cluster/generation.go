@@ -110,7 +110,7 @@ func (s *session) refuses(before, offered Generation, recovered bool) string {
 	}
 	lost := s.lost.Load()
 	after := followAfter
-	if recovered && !s.had.Load() {
+	if recovered && !s.had.Load() && offered.Number > before.Number {
 		after = recoveredAfter
 	}
 	if contact, _ := s.contact.Get(); !contact.OK && lost != nil && time.Since(*lost) >= after {

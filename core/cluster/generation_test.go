@@ -74,21 +74,30 @@ func TestAnotherStoreIsRefusedWhileOwnAnswers(t *testing.T) {
 	})
 }
 
-// TestStoreThatWasBegunTwice holds that two survivors that became two stores are told of as such.
+// TestStoreThatWasBegunTwice holds that two survivors that became two stores are told of as such, and that a node which starts waits for its own.
 func TestStoreThatWasBegunTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "generation.json")
 	withCurators(t, 2, func(t *testing.T, m *many) {
 		first, other := m.addresses[0], m.addresses[1]
-		told := m.following(t, path)
+		_ = m.following(t, path)
 		m.ofGeneration(first, 9, 1, "one")
 		m.down[other]()
-		defer m.run()()
+		end := m.run()
 		m.at(first, "1")
+		end()
+		m.down[first]()
 		m.up(other)
 		m.ofGeneration(other, 9, 1, "other")
-		m.down[first]()
+		offered, _ := m.curators[other].view.Get()
+		offered.StoreRecovered = true // nobody watches yet
+
+		told := m.following(t, path)
+		defer m.run()()
 		m.reason(func(reason string) bool { return strings.Contains(reason, "begun again twice") })
-		if list := told.list(); len(list) == 0 || list[0].Curator != other || !strings.Contains(list[0].Refused, "keep one") {
+		time.Sleep(5 * time.Second) // of the bubble's clock
+		m.up(first)
+		m.at(first, "2")
+		if list := told.list(); len(list) != 1 || list[0].Curator != other || !strings.Contains(list[0].Refused, "keep one") {
 			t.Errorf("told %+v", list)
 		}
 	})
