@@ -81,12 +81,10 @@ func TestStoreThatWasBegunTwice(t *testing.T) {
 		first, other := m.addresses[0], m.addresses[1]
 		_ = m.following(t, path)
 		m.ofGeneration(first, 9, 1, "one")
-		m.down[other]()
 		end := m.run()
 		m.at(first, "1")
 		end()
 		m.down[first]()
-		m.up(other)
 		m.ofGeneration(other, 9, 1, "other")
 		offered, _ := m.curators[other].view.Get()
 		offered.StoreRecovered = true // nobody watches yet
