@@ -61,7 +61,8 @@ func (r *quorumRecovery) sort() error {
 		case newest == nil || s.state.Generation > newest.state.Generation:
 			newest = &s
 		case s.state.Generation == newest.state.Generation && !bytes.Equal(s.state.GenerationId, newest.state.GenerationId):
-			return fault.New(fault.Refused, fmt.Sprintf("there are two stores of generation %d: node %s has a member of %x, and node %s one of %x", s.state.Generation, newest.ID, newest.state.GenerationId, s.ID, s.state.GenerationId),
+			return fault.New(fault.Refused, fmt.Sprintf("there are two stores: node %s has a member of generation %s, and node %s one of generation %s",
+				newest.ID, consensusv1.ShowGeneration(newest.state.Generation, newest.state.GenerationId), s.ID, consensusv1.ShowGeneration(s.state.Generation, s.state.GenerationId)),
 				"The store was begun again twice. Keep the one whose data you need, and stop the nodes of the other before you run this command again.")
 		}
 	}
