@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver"
@@ -28,7 +28,7 @@ const (
 	// hashAgain is the pause before a member looks again whether it has applied a revision, hashTries how often it looks.
 	hashAgain = 200 * time.Millisecond
 	hashTries = 10
-	// hashPage is how many entries are read at a time.
+	// hashPage is after how many entries a hash looks whether it should end.
 	hashPage = 1000
 	// maxHashRequest bounds what is read of who asks for a hash.
 	maxHashRequest = 1 << 10
@@ -98,7 +98,7 @@ func hashOf(ctx context.Context, credentials *peers.Credentials, store types.ID,
 	return 0, err
 }
 
-// hash hashes the entries up to a revision, without those deleted ones that the last compaction may have left. It reads page by page what was there when it began, so that nobody waits for it; etcd's own hash holds a
+// hash hashes the entries up to a revision, without those deleted ones that the last compaction may have left. It reads what was there when it began, so that nobody waits for it; etcd's own hash holds a
 // lock that writers need.
 func (s *Store) hash(ctx context.Context, revision int64) (mvcc.KeyValueHash, error) {
 	hash := mvcc.KeyValueHash{Revision: revision}
@@ -117,34 +117,31 @@ func (s *Store) hash(ctx context.Context, revision int64) (mvcc.KeyValueHash, er
 		return hash, errGaveWay
 	}
 	defer s.hashing.RUnlock()
-	server.Backend().ForceCommit() // so that nothing up to the revision is still in etcd's buffer, whose entries do not come in pages
-	tx := server.Backend().ConcurrentReadTx()
-	tx.RLock()
-	defer tx.RUnlock()
-	scheduled, _ := mvcc.UnsafeReadScheduledCompact(tx)
-	finished, _ := mvcc.UnsafeReadFinishedCompact(tx)
-	switch {
+	database := server.Backend().Snapshot() // a transaction of bbolt, with all up to the revision: etcd's own ones have what was just committed twice, for a while
+	defer database.Close()
+	copied, ok := database.(interface{ Bucket([]byte) *bbolt.Bucket })
+	if !ok {
+		return hash, errors.New("etcd's snapshot is none of bbolt")
+	}
+	_, finished := revisionsOf(copied)
+	hash.CompactRevision = finished
+	switch scheduled := mainOf(copied.Bucket(schema.Meta.Name()).Get(schema.ScheduledCompactKeyName)); {
 	case finished > revision:
 		return hash, mvcc.ErrCompacted
 	case finished != scheduled:
 		return hash, errCompacting
 	}
-	hash.CompactRevision = finished
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	from, to := mvcc.RevToBytes(mvcc.Revision{}, mvcc.NewRevBytes()), mvcc.RevToBytes(mvcc.Revision{Main: revision + 1}, mvcc.NewRevBytes())
-	for {
-		keys, values := tx.UnsafeRange(schema.Key, from, to, hashPage)
-		for n, key := range keys {
-			if mvcc.IsTombstone(key) && mvcc.BytesToRev(key).Main <= finished {
-				continue
-			}
+	cursor, n := copied.Bucket(schema.Key.Name()).Cursor(), 0
+	for key, value := cursor.First(); key != nil && mainOf(key) <= revision; key, value = cursor.Next() {
+		if !mvcc.IsTombstone(key) || mainOf(key) > finished {
 			sum.Write(key)
-			sum.Write(values[n])
+			sum.Write(value)
+		}
+		if n++; n%hashPage != 0 {
+			continue
 		}
 		switch {
-		case len(keys) < hashPage:
-			hash.Hash = sum.Sum32()
-			return hash, nil
 		case ctx.Err() != nil:
 			return hash, ctx.Err()
 		case s.closing():
@@ -152,11 +149,12 @@ func (s *Store) hash(ctx context.Context, revision int64) (mvcc.KeyValueHash, er
 		case s.pulse.rewriting.Load():
 			return hash, errGaveWay
 		}
-		from = append(bytes.Clone(keys[len(keys)-1]), 0)
 		if s.betweenPages != nil {
 			s.betweenPages()
 		}
 	}
+	hash.Hash = sum.Sum32()
+	return hash, nil
 }
 
 // serveHash tells another member the hash of what this one holds, as etcd does.

@@ -52,6 +52,14 @@ func TestHashHoldsNobodyUp(t *testing.T) {
 		t.Errorf("a store of one member compares %v, %v", hashes, err)
 	}
 
+	if _, err := s.client.Get(root, "/k/0/0"); err != nil { // etcd keeps what it read, also of what is being committed
+		t.Fatal(err)
+	}
+	for range 3 {
+		if again, err := s.hash(ctx, revision); err != nil || again != want {
+			t.Fatalf("the hash of the same is %v, %v, want %v", again, err, want)
+		}
+	}
 	pages := 0
 	s.betweenPages = func() {
 		if pages++; pages > 1 {
