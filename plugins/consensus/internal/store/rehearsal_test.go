@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/encoding/protodelim"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/rehearsal"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
@@ -275,4 +276,23 @@ func TestLeaderChangesWhileASnapshotIsTaken(t *testing.T) {
 	if got := revisions(t, unpack(t, manifest, taken)); got["/k/meanwhile"] != 0 || got["/k/0"] == 0 || looks < 3 {
 		t.Errorf("after %d looks it has %v", looks, got)
 	}
+}
+
+// TestSnapshotOfADamagedMember holds that a member whose data the leader doubts takes no snapshot: it would be called good.
+func TestSnapshotOfADamagedMember(t *testing.T) {
+	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
+	for _, certain := range []bool{true, false} {
+		key := peers.DamagedKey(uint64(s.Server().MemberID()), certain)
+		if _, err := s.Client().Put(store.Root(storetest.Context(t)), key, "it holds other data than that of reeve-2"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Snapshot(storetest.Context(t), store.SnapshotOptions{Rehearse: !certain})
+		if !errors.Is(err, store.ErrUnfit) || !strings.Contains(err.Error(), "it holds other data than that of reeve-2") {
+			t.Errorf("certainly damaged %v: %v", certain, err)
+		}
+		if _, err := s.Client().Delete(store.Root(storetest.Context(t)), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(t, s, "")
 }

@@ -196,6 +196,11 @@ func (s *Store) spoolSnapshot(ctx context.Context, file *os.File, recipient stri
 	if err != nil {
 		return nil, fmt.Errorf("%w: the store does not answer within a quorum: %w", ErrNotNow, err)
 	}
+	for _, damage := range s.damages() {
+		if damage.MemberID == s.MemberID() {
+			return nil, fmt.Errorf("%w: its data may be damaged: %s; ask another node's curator", ErrUnfit, damage.Reason)
+		}
+	}
 	// Whoever takes one snapshot after the other does not keep the store from making room.
 	if until := s.rewriteFirst.Load(); until != nil && time.Now().Before(*until) {
 		return nil, fmt.Errorf("%w: its database is to be defragmented first; try again in %s", ErrNotNow, rewriteBefore)

@@ -76,10 +76,11 @@ func Next(state *store.State, now time.Time) (next *clusterv1.SnapshotTask, agai
 	return &clusterv1.SnapshotTask{Number: highest(state) + 1, NodeId: node, Asked: timestamppb.New(now)}, 0
 }
 
-// highest is the highest number that there is. A store that was begun again from a snapshot has an older task than nodes have snapshots.
+// highest is the highest number that there is. A store that was begun again from a snapshot has an older task than nodes have snapshots, or have ended.
 func highest(state *store.State) uint64 {
 	number := state.SnapshotTask.GetNumber()
 	for _, kept := range state.Snapshots {
+		number = max(number, kept.GetEnded().GetNumber())
 		for _, one := range kept.GetSnapshots() {
 			number = max(number, one.GetTask().GetNumber())
 		}
@@ -87,11 +88,11 @@ func highest(state *store.State) uint64 {
 	return number
 }
 
-// candidates are the nodes that run a curator and have a member that votes and answers, sorted.
+// candidates are the nodes that run a curator and have a member that votes and answers, and whose data nobody doubts, sorted.
 func candidates(state *store.State) []string {
 	return slices.DeleteFunc(rules.Running(state, state, rules.CapabilityCluster), func(id string) bool {
 		member := state.StoreMember(id)
-		return member == nil || member.GetLearner() || !member.GetHealthy()
+		return member == nil || member.GetLearner() || !member.GetHealthy() || member.GetDamage() != ""
 	})
 }
 

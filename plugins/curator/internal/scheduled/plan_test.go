@@ -118,6 +118,22 @@ func TestNodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestMemberWhoseDataIsDoubted holds that a member whose data differs from that of others takes none, not even as the only one.
+func TestMemberWhoseDataIsDoubted(t *testing.T) {
+	state := cluster()
+	state.Store.Members[1].Damage = "it holds other data"
+	if got := ask(state, start); got != "two" {
+		t.Errorf("with three damaged: %q", got)
+	}
+	state.SnapshotTask = nil
+	for _, member := range state.Store.Members {
+		member.Damage = "it holds other data"
+	}
+	if got := ask(state, start); got != "" {
+		t.Errorf("with all damaged: %q", got)
+	}
+}
+
 // TestClocksThatJump holds that a clock which was wrong neither keeps snapshots from being taken nor has them taken all the time.
 func TestClocksThatJump(t *testing.T) {
 	state := cluster()
@@ -158,6 +174,11 @@ func TestStoreThatWasBegunAgain(t *testing.T) {
 	end(state, "")
 	if got := ask(state, start.Add(interval/2)); got != "" || scheduled.Good(state).GetTask().GetNumber() != 41 {
 		t.Errorf("half an interval later: %q", got)
+	}
+	// What has ended without a snapshot counts as well: its node would take the next one with that number for ended.
+	state.Snapshots["two"].Ended, state.Snapshots["two"].Failure = &clusterv1.SnapshotTask{Number: 60, NodeId: "two"}, "its disk is full"
+	if ask(state, start.Add(interval)) == "" || state.SnapshotTask.GetNumber() != 61 {
+		t.Errorf("after one that failed in the former store: %v", state.SnapshotTask)
 	}
 }
 
