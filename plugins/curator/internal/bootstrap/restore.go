@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -13,9 +14,11 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/catalog"
+	"github.com/reeveproject/reeve/plugins/curator/internal/reports"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // Restore implements clusterv1.BootstrapServiceServer. A node that is in the cluster already, with its key, is no error, so that the call can be repeated when its answer was lost.
@@ -78,7 +81,14 @@ func restore(state *store.State, genesis store.Genesis) (*store.Change, error) {
 		}
 		change.Plugins = append(change.Plugins, after)
 		for _, report := range genesis.Reports {
-			if report.Plugin == plugin.GetName() && before == nil {
+			of := func(record *clusterv1.PluginRecord) *clusterv1.ConformanceReport {
+				n := slices.IndexFunc(record.GetReports(), func(other *clusterv1.ConformanceReport) bool { return other.GetDigest() == report.Digest })
+				if n < 0 {
+					return nil
+				}
+				return record.GetReports()[n]
+			}
+			if report.Plugin == plugin.GetName() && !proto.Equal(of(after), of(before)) {
 				change.Reports = append(change.Reports, report)
 			}
 		}
@@ -110,24 +120,46 @@ func keepRoles(state *store.State) (nodes []*clusterv1.NodeRecord) {
 	return nodes
 }
 
-// merged returns the record of a plugin after a machine has brought its own build of it; nil: it stays as it is. The machine has no other build, so its own runs, with what is granted to the one in
-// the catalog if that is the same version of it.
+// merged returns the record of a plugin after a machine has brought its own build of it; nil: it stays as it is. The machine has no other build, so its own runs. Former nodes that have only the build of
+// the catalog go on with that as the previous one.
 func merged(before, brought *clusterv1.PluginRecord) *clusterv1.PluginRecord {
 	if before == nil {
 		return brought
 	}
-	if offered := catalog.Running(brought); !catalog.Same(catalog.Running(before), offered) {
-		after := catalog.Catalog{}.Approve(before, offered, brought.GetGrants())
-		// Nobody has what ran before, and the reports are on that.
-		after.Previous, after.Reports = nil, nil
-		after.Generation++
-		return after
-	}
+	offered := catalog.Running(brought)
+	same := catalog.Same(catalog.Running(before), offered)
 	after := proto.CloneOf(before)
-	maps.Copy(after.Digests, brought.GetDigests())
-	if len(after.GetDigests()) == len(before.GetDigests()) {
+	if same {
+		maps.Copy(after.Digests, brought.GetDigests())
+	} else {
+		after = catalog.Catalog{}.Approve(before, offered, granted(before, brought))
+	}
+	if same && len(after.GetDigests()) == len(before.GetDigests()) {
 		return nil
 	}
+	for _, report := range brought.GetReports() {
+		_, _ = reports.Put(after, report) // one on a later run stays
+	}
+	reports.Prune(after)
 	after.Generation++
 	return after
+}
+
+// granted returns what another build is granted: what the owner has decided stays so, and what the build asks for besides is as the machine that brings it has it.
+func granted(before, brought *clusterv1.PluginRecord) []*clusterv1.RoleGrants {
+	all := remit.Kept(before.GetManifest(), before.GetGrants(), brought.GetManifest())
+	beyond := remit.Beyond(brought.GetManifest(), before.GetDecided(), before.GetGrants())
+	for _, role := range all {
+		more, own := remit.ForRole(beyond, role.GetRole()), remit.ForRole(brought.GetGrants(), role.GetRole())
+		if more.GetConsensusUser() != "" {
+			role.ConsensusUser = own.GetConsensusUser()
+		}
+		decided := slices.ContainsFunc(before.GetDecided(), func(of *clusterv1.RoleGrants) bool { return of.GetRole() == role.GetRole() })
+		for _, grant := range own.GetGrants() {
+			if !remit.Has(role.GetGrants(), grant) && (!decided || remit.Has(more.GetGrants(), grant)) {
+				role.Grants = append(role.Grants, grant)
+			}
+		}
+	}
+	return all
 }

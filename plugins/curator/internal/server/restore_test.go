@@ -83,7 +83,7 @@ func TestRestore(t *testing.T) {
 	if err != nil || len(after.GetPlugins()) != len(before.GetPlugins())+1 {
 		t.Fatalf("plugins %v, %v", after.GetPlugins(), err)
 	}
-	if p := after.GetPlugins()[0]; p.GetVersion() != "2.0.0" || !p.GetGenesis() || p.GetPrevious() != nil || p.GetGeneration() != 2 {
+	if p := after.GetPlugins()[0]; p.GetVersion() != "2.0.0" || !p.GetGenesis() || p.GetPrevious().GetVersion() != "1.0.0" || p.GetGeneration() != 2 {
 		t.Errorf("another build: %v", p)
 	}
 	if p := after.GetPlugins()[1]; len(p.GetDigests()) != 2 || p.GetDigests()["linux/arm64"] != other["linux/arm64"] || p.GetGeneration() != 2 {
@@ -102,6 +102,39 @@ func TestRestore(t *testing.T) {
 	}
 	if again, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: id}); err != nil || again.GetNode().GetRecord().GetGeneration() != 1 {
 		t.Errorf("again: %v, %v", again, err)
+	}
+}
+
+// TestRestoreWithAnotherBuild holds that former nodes keep the build that they have, and that what the owner has decided about grants stays so, with the reports of the build that is brought.
+func TestRestoreWithAnotherBuild(t *testing.T) {
+	c := newCluster(t)
+	if _, err := c.asOwner().SetGrants(t.Context(), &clusterv1.SetGrantsRequest{Plugin: "extras", Grants: &clusterv1.RoleGrants{Role: "lighthouse"}}); err != nil {
+		t.Fatal(err)
+	}
+	asked, key := request(newKey(t), c.owner), newKey(t)
+	brought := asked.Plugins[2]
+	brought.Manifest.Version, brought.Version, brought.Digests = "2.0.0", "2.0.0", digestOf("a")
+	hosts := brought.Manifest.Roles[0]
+	hosts.Grants = append(hosts.Grants, replaceFile("/etc/more"))
+	brought.Manifest.Roles = append(brought.Manifest.Roles, &rolev1.RoleManifest{Name: "foghorn", Grants: []*rolev1.Grant{replaceFile("/etc/fog")}})
+	brought.Grants[0].Grants = hosts.Grants
+	brought.Grants = append(brought.Grants, &clusterv1.RoleGrants{Role: "foghorn", Grants: []*rolev1.Grant{replaceFile("/etc/fog")}})
+	envelope := signReport(t, key, reportOn("a", "2.0.0"))
+	asked.Reports, asked.ReportsKey = [][]byte{envelope}, public(key)
+	if _, err := c.curator.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: asked}); err != nil {
+		t.Fatal(err)
+	}
+	after := c.listed("extras")
+	if p := after.GetPrevious(); p.GetVersion() != "1.0.0" || p.GetDigests()["linux/amd64"] != digests["linux/amd64"] || after.GetVersion() != "2.0.0" {
+		t.Errorf("the builds: %v", after)
+	}
+	want := []*clusterv1.RoleGrants{{Role: "hostsfile", Grants: []*rolev1.Grant{replaceFile("/etc/more")}}, {Role: "foghorn", Grants: []*rolev1.Grant{replaceFile("/etc/fog")}}}
+	if diff := cmp.Diff(want, after.GetGrants(), protocmp.Transform()); diff != "" {
+		t.Errorf("the grants: %s", diff)
+	}
+	got, err := c.asOwner().GetPluginReport(t.Context(), &clusterv1.GetPluginReportRequest{Plugin: "extras", Digest: brought.Digests["linux/amd64"]})
+	if len(after.GetReports()) != 1 || err != nil || !bytes.Equal(got.GetReport(), envelope) {
+		t.Errorf("the report: %v, %v", after.GetReports(), err)
 	}
 }
 
