@@ -83,6 +83,10 @@ func checkSnapshot(header *snapshot.Header, authorities []*x509.Certificate, une
 	if !slices.ContainsFunc(authorities, header.Authority.Equal) {
 		return fault.New(fault.Refused, "the snapshot is signed by another CA than the cluster's", "Nothing was kept. Run `reeve ca`, and the command again: the CA may just have been rotated.")
 	}
+	return checkSealed(header, unencrypted)
+}
+
+func checkSealed(header *snapshot.Header, unencrypted bool) error {
 	if (header.Manifest.Recipient == "") != unencrypted {
 		return fault.New(fault.Refused, "the snapshot is not sealed as it was asked for", "Nothing was kept. Run the command again.")
 	}

@@ -2,6 +2,9 @@ package command
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -87,7 +90,12 @@ func (c *commands) getSnapshot(ctx context.Context, cluster *target.Target, name
 	header, err := file.Fill(&parts{next: func() ([]byte, error) {
 		part, err := stream.Recv()
 		return part.GetData(), err
-	}}, func(header *snapshot.Header) error { return checkSnapshot(header, authorities, false) }, c.snapshotProgress())
+	}}, func(header *snapshot.Header) error {
+		if warning := warnOfCA(header, authorities); warning != "" {
+			c.say(warning)
+		}
+		return checkSealed(header, false)
+	}, c.snapshotProgress())
 	if err != nil {
 		return getFault(err, node)
 	}
@@ -95,6 +103,15 @@ func (c *commands) getSnapshot(ctx context.Context, cluster *target.Target, name
 		return err
 	}
 	return c.print(output.NewSnapshot(path, header))
+}
+
+// warnOfCA says that a snapshot is signed by another CA than the cluster's; empty: it is not. It is no reason to refuse it: the curator that has it has proved itself by the CA of now.
+func warnOfCA(header *snapshot.Header, authorities []*x509.Certificate) string {
+	if slices.ContainsFunc(authorities, header.Authority.Equal) {
+		return ""
+	}
+	return fmt.Sprintf("Warning: the snapshot is signed by another CA than the cluster has now, whose key is sha256:%x. It was taken before the CA was rotated, or is of another cluster.",
+		sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo))
 }
 
 func getFault(err error, node string) error {
