@@ -51,8 +51,9 @@ type Config struct {
 type runner struct {
 	config    Config
 	directory *Directory
-	// told is the record of this node as it was last written here; nil: it was not.
-	told *clusterv1.NodeSnapshots
+	// told is the record of this node as it was last written here, into the store of a generation; nil: it was not.
+	told       *clusterv1.NodeSnapshots
+	generation *consensusv1.StoreGeneration
 	// kept are those in the directory, as it was looked at, by the schedule of then; the zero time: never.
 	kept   []*clusterv1.StoredSnapshot
 	looked time.Time
@@ -88,6 +89,9 @@ func Run(ctx context.Context, config Config) {
 func (r *runner) tend(ctx context.Context, state *store.State) error {
 	schedule, task := state.Demands().GetSnapshots(), state.SnapshotTask
 	own := state.Snapshots[r.config.NodeID]
+	if !proto.Equal(state.Generation, r.generation) {
+		r.told, r.generation = nil, state.Generation // that store may have less than was written into the former one
+	}
 	if r.told != nil && r.told.GetEnded().GetNumber() >= own.GetEnded().GetNumber() {
 		own = r.told // which the state may not have yet
 	}
