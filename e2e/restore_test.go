@@ -92,6 +92,7 @@ func TestRestore(t *testing.T) {
 	if result.Code != 0 {
 		t.Fatal(result)
 	}
+	refused("was restored from this snapshot already", all...)
 
 	c.MustReeve(t, "dev", "up", "--detach")
 	after := c.AwaitUp(t, patience, devcluster.DefaultRoles...)

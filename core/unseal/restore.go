@@ -2,6 +2,7 @@ package unseal
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -18,6 +19,19 @@ type Restore struct {
 	ClusterID string
 	// Snapshot tells it from others: the SHA-256 of its payload.
 	Snapshot string
+	// Taken is when it was taken, for people.
+	Taken time.Time
+}
+
+// RestoredError says that the node was made of this very snapshot, and is a member since.
+type RestoredError struct {
+	NodeID string
+	// Taken is when the snapshot was taken.
+	Taken time.Time
+}
+
+func (e *RestoredError) Error() string {
+	return fmt.Sprintf("unseal: node %s was restored from this snapshot already (taken %s): start reeved; to go back to the snapshot again, use an empty machine", e.NodeID, e.Taken.UTC().Format(time.RFC3339))
 }
 
 // OccupiedError says that there is something where a node is to be restored.
@@ -41,8 +55,8 @@ func (e *UnfinishedError) Error() string {
 		"which goes on; reeved is started after that", e.NodeID, e.ClusterID, e.Snapshot)
 }
 
-// CheckRestore fails with *OccupiedError, or another error that names what is there, unless the node's directories are empty or hold a node whose restore from the same snapshot was begun. With no
-// snapshot it fails with *UnfinishedError if they hold a node that was not restored to the end. It changes nothing.
+// CheckRestore fails with *OccupiedError, *RestoredError, or another error that names what is there, unless the node's directories are empty or hold a node whose restore from the same snapshot was
+// begun and has not ended. With no snapshot it fails with *UnfinishedError if they hold a node that was not restored to the end. It changes nothing.
 func CheckRestore(parameters *nodev1.Parameters, mark *params.Mark, restore *Restore, again bool) error {
 	layout, err := LayoutOf(parameters)
 	if err != nil {
@@ -94,6 +108,8 @@ func checkRestored(head *seal.Head, system string, restore *Restore) error {
 		return fmt.Errorf("another snapshot was begun to be restored: %w", &UnfinishedError{NodeID: head.NodeID, ClusterID: head.ClusterID, Snapshot: head.Restored})
 	case restore != nil && head.Restored != restore.Snapshot:
 		return &OccupiedError{System: system, NodeID: head.NodeID, ClusterID: head.ClusterID}
+	case restore != nil && !head.Phase.Before(seal.Member):
+		return &RestoredError{NodeID: head.NodeID, Taken: restore.Taken}
 	}
 	return nil
 }

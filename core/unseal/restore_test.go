@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
@@ -21,7 +23,7 @@ func TestRestore(t *testing.T) {
 	b.parameters.GetBootstrap().RecoveryRecipient = ""
 	b.parameters.Directories = &nodev1.Directories{System: b.layout.System, Data: b.layout.Data, Run: b.layout.Run}
 	mark := params.OpenMark("")
-	one, other := &unseal.Restore{ClusterID: otherCluster, Snapshot: "aa"}, &unseal.Restore{ClusterID: otherCluster, Snapshot: "bb"}
+	one, other := &unseal.Restore{ClusterID: otherCluster, Snapshot: "aa", Taken: time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)}, &unseal.Restore{ClusterID: otherCluster, Snapshot: "bb"}
 	check := func(restore *unseal.Restore) error {
 		t.Helper()
 		return unseal.CheckRestore(b.parameters, mark, restore, false)
@@ -53,8 +55,12 @@ func TestRestore(t *testing.T) {
 	if err := b.room.Update(t.Context(), func(c *seal.Configuration) { c.Phase = seal.Member }); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(check(one), check(nil)); err != nil {
+	if err := check(nil); err != nil {
 		t.Errorf("of a member: %v", err)
+	}
+	var restored *unseal.RestoredError
+	if err := check(one); !errors.As(err, &restored) || restored.NodeID != made.NodeID() || !strings.Contains(err.Error(), "2026-11-28T12:00:00Z") {
+		t.Errorf("the same snapshot on a member: %v", err)
 	}
 	var occupied *unseal.OccupiedError
 	if err := check(other); !errors.As(err, &occupied) || occupied.NodeID != made.NodeID() {

@@ -108,7 +108,7 @@ func (r *restoring) readKey() (*restore.Key, error) {
 
 // of is the snapshot, as the node knows it.
 func of(header *snapshot.Header) unseal.Restore {
-	return unseal.Restore{ClusterID: header.Manifest.ClusterID, Snapshot: header.Manifest.PayloadSHA256}
+	return unseal.Restore{ClusterID: header.Manifest.ClusterID, Snapshot: header.Manifest.PayloadSHA256, Taken: header.Manifest.Time}
 }
 
 // check looks at the machine before all of the snapshot is read.
