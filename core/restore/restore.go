@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/reeveproject/reeve/proto/plainfile"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
@@ -124,7 +124,7 @@ func (f readerFunc) Read(into []byte) (int, error) { return f(into) }
 
 // read reads all of the file, checks it, and writes the database and its hash to a writer.
 func (s *Snapshot) read(ctx context.Context, check func(*snapshot.Header) error, to func(all int64) io.Writer) error {
-	file, err := os.Open(s.path)
+	file, err := plainfile.Open(s.path)
 	if err != nil {
 		return err
 	}
@@ -212,6 +212,16 @@ const maxKey = 64 << 10
 
 // Key is the private half of a recovery key; nil: there is none.
 type Key struct{ identities []age.Identity }
+
+// ReadKeyFile reads the recovery key in a file.
+func ReadKeyFile(path string) (*Key, error) {
+	file, err := plainfile.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the recovery key: %w", err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	return ReadKey(file, path)
+}
 
 // ReadKey reads the recovery key up to the end of a stream. what is where it comes from, for errors.
 func ReadKey(from io.Reader, what string) (*Key, error) {

@@ -22,6 +22,7 @@ import (
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/restore"
@@ -199,6 +200,17 @@ func TestOpenRefuses(t *testing.T) {
 		if err := open(path, wrong, any); err == nil {
 			t.Fatalf("%d bytes of %d are taken for a snapshot", length, len(content))
 		}
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody writes to it, so whoever waits for that waits for ever.
+	if err := open(pipe, nil, any); err == nil || !strings.Contains(err.Error(), "it is a pipe") {
+		t.Errorf("a pipe: %v", err)
+	}
+	if _, err := restore.ReadKeyFile(pipe); err == nil || !strings.Contains(err.Error(), "it is a pipe") {
+		t.Errorf("a pipe for the key: %v", err)
 	}
 	if _, err := restore.ReadKey(strings.NewReader("AGE-SECRET-KEY-1SECRET"), "the file"); err == nil || strings.Contains(err.Error(), "1SECRET") {
 		t.Errorf("no key: %v", err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -98,12 +97,7 @@ func (r *restoring) readKey() (*restore.Key, error) {
 		}
 		return restore.ReadKey(r.in, "the standard input")
 	}
-	file, err := os.Open(r.key)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the recovery key: %w", err)
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	return restore.ReadKey(file, r.key)
+	return restore.ReadKeyFile(r.key)
 }
 
 // of is the snapshot, as the node knows it.
