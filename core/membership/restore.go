@@ -37,6 +37,14 @@ func (r *Room) making() string {
 	return "bootstrap"
 }
 
+// then is how a problem that does not pass by itself is tried again, for people.
+func (r *Room) then() string {
+	if r.restores() {
+		return "; then run `reeved restore` again, with the same arguments"
+	}
+	return "; then start reeved again"
+}
+
 func (r *Room) ofSnapshot() string {
 	if r.restores() {
 		return " of the snapshot"

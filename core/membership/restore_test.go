@@ -46,7 +46,7 @@ func TestRestore(t *testing.T) {
 		if sent != refusals+1 || len(p.forms) != 1 || p.forms[0].GetRestored() == nil {
 			t.Errorf("sent %d times, and formed: %v", sent, p.forms)
 		}
-		if problem, ok := b.room.Problem().Get(); !ok || problem.Role != "api" || problem.Message != "cannot restore the cluster: another owner; then start reeved again" {
+		if problem, ok := b.room.Problem().Get(); !ok || problem.Role != "api" || problem.Message != "cannot restore the cluster: another owner; then run `reeved restore` again, with the same arguments" {
 			t.Errorf("problem %+v", problem)
 		}
 		b.expect(t, Bootstrapping, "first contact")
@@ -68,7 +68,7 @@ func TestRestoreRefused(t *testing.T) {
 		defer b.stop()
 		b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: &provider{}}})
 		synctest.Wait()
-		if problem, ok := b.room.Problem().Get(); !ok || problem.Role != "store" || problem.Message != "cannot restore the consensus store: no room; then start reeved again" {
+		if problem, ok := b.room.Problem().Get(); !ok || problem.Role != "store" || problem.Message != "cannot restore the consensus store: no room; then run `reeved restore` again, with the same arguments" {
 			t.Errorf("problem %+v", problem)
 		}
 	})

@@ -270,12 +270,12 @@ func (r *Room) come(ctx context.Context) error {
 
 // fail publishes a problem that does not pass by itself. It stands until the core starts again, which is when it is tried again.
 func (r *Room) fail(provider roles.Provider, store bool, message string) {
-	r.failed(&Problem{Role: provider.Role, Message: message + "; then start reeved again", store: store})
+	r.failed(&Problem{Role: provider.Role, Message: message + r.then(), store: store})
 }
 
 // failOr is fail for a problem of the store, of which there may be another way out.
 func (r *Room) failOr(provider roles.Provider, message, other string) {
-	r.failed(&Problem{Role: provider.Role, Message: message + "; then start reeved again" + other, store: true})
+	r.failed(&Problem{Role: provider.Role, Message: message + r.then() + other, store: true})
 }
 
 func (r *Room) failed(problem *Problem) {
