@@ -40,6 +40,8 @@ type Room struct {
 	config    Config
 	addresses event.Value[[]string]
 	peers     event.Value[[]string]
+	// setting is held while the peers change, so that the file and the value are of the same call.
+	setting sync.Mutex
 	// first is the first address, and alone says that the machine does not reach itself. They are Run's.
 	first string
 	alone bool

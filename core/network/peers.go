@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -18,6 +20,8 @@ const (
 	peersVersion = 1
 	// maxPeers is how many peers are taken.
 	maxPeers = 64
+	// maxZone is how long the zone of an address may be, in bytes: it is the name of an interface.
+	maxZone = unix.IFNAMSIZ - 1
 )
 
 // peersFile is its content.
@@ -33,6 +37,8 @@ type PeerError struct{ Problem string }
 
 func (e *PeerError) Error() string { return "network: " + e.Problem }
 
+var lastDigits = regexp.MustCompile(`(^|\.)[0-9]+\.?$`)
+
 // Peers are the machines, by address or DNS name, on which other nodes of the cluster may be, as the node's operator says. It is always set.
 func (r *Room) Peers() *event.Value[[]string] { return &r.peers }
 
@@ -43,7 +49,7 @@ func (r *Room) SetPeers(peers []string, dryRun bool) ([]string, error) {
 		return nil, &PeerError{fmt.Sprintf("%d peers are too many: name at most %d", len(peers), maxPeers)}
 	}
 	for _, peer := range peers {
-		if _, err := netip.ParseAddr(peer); err != nil && (len(peer) > 254 || !dnsName.MatchString(peer)) {
+		if !isPeer(peer) {
 			return nil, &PeerError{fmt.Sprintf("%.100q is neither an address nor a DNS name: name the machine without a port", peer)}
 		}
 	}
@@ -51,6 +57,8 @@ func (r *Room) SetPeers(peers []string, dryRun bool) ([]string, error) {
 	if dryRun {
 		return all, nil
 	}
+	r.setting.Lock()
+	defer r.setting.Unlock()
 	if path := r.config.KeptPeers; path != "" {
 		if err := storage.MakeDirectories(filepath.Dir(path), 0o700); err != nil {
 			return nil, err
@@ -61,6 +69,14 @@ func (r *Room) SetPeers(peers []string, dryRun bool) ([]string, error) {
 	}
 	r.peers.Set(all)
 	return all, nil
+}
+
+// isPeer says whether something is an address or a DNS name. A last label of digits only is of no name, but of an address that is written wrongly.
+func isPeer(peer string) bool {
+	if address, err := netip.ParseAddr(peer); err == nil {
+		return len(address.Zone()) <= maxZone
+	}
+	return len(peer) <= 254 && dnsName.MatchString(peer) && !lastDigits.MatchString(peer)
 }
 
 // readPeers reads the peers of SetPeers from earlier. A file that cannot be read is as good as none.

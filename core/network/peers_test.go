@@ -2,9 +2,11 @@ package network_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -25,7 +27,7 @@ func TestPeers(t *testing.T) {
 		}
 	}
 	is("db.example", "192.0.2.1")
-	for _, set := range [][]string{{"192.0.2.1", "fd00::7", "a-b.c.", "localhost"}, {"x1"}} {
+	for _, set := range [][]string{{"192.0.2.1", "fd00::7", "fe80::1%eth0", "7a.7b", "a-b.c.", "localhost"}, {"x1"}} {
 		if all, err := room.SetPeers(set, false); err != nil || !slices.Contains(all, set[len(set)-1]) {
 			t.Fatalf("%q, %v", all, err)
 		}
@@ -34,7 +36,7 @@ func TestPeers(t *testing.T) {
 		t.Errorf("a dry run: %q, %v", all, err)
 	}
 	is("db.example", "192.0.2.1", "x1")
-	for _, wrong := range []string{"", "192.0.2.1:7445", "-a", "a b", "a..b", "http://a", strings.Repeat("a", 64), strings.Repeat("a.", 128), "a\x1b"} {
+	for _, wrong := range []string{"", "192.0.2.1:7445", "-a", "a b", "a..b", "http://a", strings.Repeat("a", 64), strings.Repeat("a.", 128), "a\x1b", "10.0.0", "10.0.0.256", "7", "a.7.", "fe80::1%" + strings.Repeat("a", 16)} {
 		var refused *network.PeerError
 		if _, err := room.SetPeers([]string{"fine", wrong}, false); !errors.As(err, &refused) {
 			t.Errorf("%q: %v", wrong, err)
@@ -48,4 +50,17 @@ func TestPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("db.example", "192.0.2.1")
+
+	// Of calls at the same time, the one that is kept is the one that counts.
+	var setting sync.WaitGroup
+	for i := range 32 {
+		setting.Go(func() {
+			if _, err := room.SetPeers([]string{fmt.Sprintf("x%d", i)}, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	setting.Wait()
+	now, _ := room.Peers().Get()
+	is(now...)
 }
