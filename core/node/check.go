@@ -52,12 +52,13 @@ func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (pro
 			add(fmt.Errorf("node: log.file in the parameters: %w", err))
 		}
 	}
+	fresh := unseal.Fresh(layout)
 	// Of a node that runs, the addresses are taken by itself.
 	if !runs(ctx, layout) {
-		problems = append(problems, checkListeners(ctx, parameters)...)
+		problems = append(problems, checkListeners(ctx, parameters, fresh)...)
 	}
 	// Once it has begun, the cluster's catalog and grants count, and not what was built.
-	if unseal.Fresh(layout) && parameters.GetBootstrap() != nil {
+	if fresh && parameters.GetBootstrap() != nil {
 		problems = append(problems, catalog.CheckBuiltin(parameters)...)
 		problems = append(problems, checkFiles(parameters)...)
 	}
@@ -87,8 +88,9 @@ func runs(ctx context.Context, layout storage.Layout) bool {
 	return true
 }
 
-// checkListeners returns the addresses that the parameters name for listeners and that cannot be listened on now.
-func checkListeners(ctx context.Context, parameters *nodev1.Parameters) (problems []error) {
+// checkListeners returns the addresses that the parameters name for listeners and that cannot be listened on now. Those of the roles count only for a node that is not made yet: the cluster has told
+// it others since, and roles may run on without a core.
+func checkListeners(ctx context.Context, parameters *nodev1.Parameters, fresh bool) (problems []error) {
 	check := func(field, hostPort string) {
 		if hostPort == "" {
 			return
@@ -109,6 +111,9 @@ func checkListeners(ctx context.Context, parameters *nodev1.Parameters) (problem
 	}
 	check("network.api_listen in the parameters", parameters.GetNetwork().GetApiListen())
 	check("metrics.listen in the parameters", parameters.GetMetrics().GetListen())
+	if !fresh {
+		return problems
+	}
 	for _, role := range append(parameters.GetBootstrap().GetRoles(), parameters.GetRegister().GetRoles()...) {
 		var fields map[string]any
 		if json.Unmarshal([]byte(role.GetConfiguration()), &fields) != nil {

@@ -91,6 +91,13 @@ func TestCheckOfANodeThatRuns(t *testing.T) {
 	if err := a.end(); err != nil {
 		t.Fatal(err)
 	}
+	// What its roles were to listen on before it was made counts no longer.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	a.parameters.GetBootstrap().Roles[1].Configuration = `{"peerListen": "` + taken.Addr().String() + `"}`
 	if found := a.said(); found != "" {
 		t.Errorf("once it has ended: %s", found)
 	}
