@@ -3,9 +3,12 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,7 +51,11 @@ func TestRestore(t *testing.T) {
 			t.Errorf("want a refusal that says %q: %s", says, result)
 		}
 	}
-	all := []string{"--snapshot", sealed, "--recovery-key", key, "--cluster-id", before.Cluster.ID}
+	ca := filepath.Join(c.Home, "ca.pem")
+	if err := os.WriteFile(ca, []byte(c.MustReeve(t, "ca").Stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"--snapshot", sealed, "--ca", ca, "--recovery-key", key, "--cluster-id", before.Cluster.ID}
 
 	c.MustReeve(t, "dev", "down")
 	refused("restored on empty directories only", all...)
@@ -67,6 +74,13 @@ func TestRestore(t *testing.T) {
 	c.MustReeve(t, "recovery-key", "new", other)
 	refused("the recovery key is another one", "--snapshot", sealed, "--recovery-key", other, "--cluster-id", before.Cluster.ID, "--again")
 	refused("--recovery-key", "--snapshot", sealed, "--cluster-id", before.Cluster.ID, "--again")
+	foreign := filepath.Join(c.Home, "foreign.pem")
+	server := httptest.NewTLSServer(nil) // for its certificate
+	defer server.Close()
+	if err := os.WriteFile(foreign, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("is signed by another CA than that in "+foreign, append(slices.Clone(all), "--ca", foreign)...)
 	refused("is not the ID of the cluster", "--snapshot", sealed, "--recovery-key", key, "--cluster-id", "another", "--again")
 	if _, err := os.Lstat(c.Path("system")); err == nil {
 		t.Error("something was made by a restore that was refused")

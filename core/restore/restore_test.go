@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -158,6 +159,38 @@ func TestSend(t *testing.T) {
 				t.Error("another file was sent")
 			}
 		})
+	}
+}
+
+// A file that another CA has signed is told from the cluster's own, also where a CA was rotated and there are two.
+func TestCA(t *testing.T) {
+	ours, theirs := write(t, []byte("ours"), nil), write(t, []byte("theirs"), nil)
+	var text []byte
+	for _, path := range []string{write(t, []byte("former"), nil), ours} {
+		opened, err := restore.Open(t.Context(), path, nil, any, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: opened.Authority.Raw})...)
+	}
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := restore.ReadCA(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restore.Open(t.Context(), ours, nil, ca.Check, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := restore.Open(t.Context(), theirs, nil, ca.Check, nil); err == nil || !strings.Contains(err.Error(), "another CA than that in "+file) {
+		t.Errorf("a forged one: %v", err)
+	}
+	for _, none := range []string{"", ours} {
+		if _, err := restore.ReadCA(none); err == nil {
+			t.Errorf("%q is taken for a CA", none)
+		}
 	}
 }
 

@@ -38,7 +38,9 @@ func TestBackUpAndRestore(t *testing.T) {
 			return made.Recipient
 		}
 	}
+	r.desk.Must(t, "reeve operator key alice.key > alice.pub && reeve operator add alice --role operator --public-key alice.pub")
 	r.events["all-machines-are-lost"] = func() {
+		r.desk.Must(t, "reeve operator revoke alice")
 		r.desk.Must(t, "reeve node label "+left+" written=later")
 		first.PowerOff(t)
 		worker.PowerOff(t)

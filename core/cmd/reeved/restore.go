@@ -26,6 +26,7 @@ type restoring struct {
 	place             place
 	again             bool
 	file, key, answer string
+	ca                *restore.CA // nil: nobody said whose snapshot it is to be
 
 	found *params.Found
 	in    io.Reader
@@ -34,13 +35,14 @@ type restoring struct {
 }
 
 func restoreCommand() *cobra.Command {
-	r := &restoring{now: time.Now}
+	r, ca := &restoring{now: time.Now}, ""
 	cmd := &cobra.Command{
-		Use:   "restore --snapshot FILE [--recovery-key FILE] [--parameters FILE]",
+		Use:   "restore --snapshot FILE [--ca FILE] [--recovery-key FILE] [--parameters FILE]",
 		Short: "Make this machine the first node of a cluster that a snapshot holds",
 		Long: "restore brings a cluster back whose machines are lost. On an empty machine it makes a cluster of one node out of a snapshot of the store (`reeve store snapshot`): with the same ID,\n" +
 			"CA, nodes, operators and data of the roles. What was written after the snapshot is lost. This machine's parameters are those of a first node: their section bootstrap gives its roles,\n" +
 			"its labels and the owner's key, which must be the cluster's.\n\n" +
+			"Anybody can make a file that looks like a cluster's snapshot, and would be the owner of what comes of it. With --ca FILE, which `reeve ca` has written, only a file is taken that the cluster's CA has signed.\n\n" +
 			"All of the snapshot is checked before anything is made. Then restore says what is lost, and asks for the ID of the cluster. It ends when the node is Home; then start reeved as always.\n" +
 			"Former nodes come back by themselves, without a ticket, when they reach this machine. A command that was stopped goes on when it is run again.",
 		Args: cobra.NoArgs,
@@ -50,11 +52,17 @@ func restoreCommand() *cobra.Command {
 			if r.found, err = r.place.find(cmd); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("ca") {
+				if r.ca, err = restore.ReadCA(ca); err != nil {
+					return err
+				}
+			}
 			return r.run(cmd.Context())
 		},
 	}
 	r.place.flags(cmd)
 	cmd.Flags().StringVar(&r.file, "snapshot", "", "the `FILE` that `reeve store snapshot` wrote")
+	cmd.Flags().StringVar(&ca, "ca", "", "the `FILE` with the certificates of the cluster's CA (`reeve ca`), which must have signed the snapshot")
 	cmd.Flags().StringVar(&r.key, "recovery-key", "", "the `FILE` with the owner's recovery key, to open the snapshot; - is the standard input")
 	cmd.Flags().StringVar(&r.answer, "cluster-id", "", "the `ID` of the cluster, in place of typing it")
 	cmd.Flags().BoolVar(&r.again, "again", false, "let the parameters make a node once more, which gives up the one that they made before")
@@ -107,6 +115,11 @@ func of(header *snapshot.Header) unseal.Restore {
 
 // check looks at the machine before all of the snapshot is read.
 func (r *restoring) check(header *snapshot.Header) error {
+	if r.ca != nil {
+		if err := r.ca.Check(header); err != nil {
+			return err
+		}
+	}
 	return node.CheckRestore(r.found.Parameters, r.found.File, of(header), r.again)
 }
 
@@ -118,6 +131,9 @@ func (r *restoring) confirm(header *snapshot.Header) error {
 	r.say("  taken      %s by node %s, %s ago", m.Time.UTC().Format(time.RFC3339), m.NodeID, r.now().Sub(m.Time).Round(time.Second))
 	r.say("  revision   %d", m.Revision)
 	r.say("  signed by  the CA with the key sha256:%x", sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo))
+	if r.ca == nil {
+		r.say("Nobody has checked who made this file. If you do not know that yourself, stop here, and name the cluster's CA with --ca FILE.")
+	}
 	r.say("What was written to the store after that, at a later revision than %d, is lost. Nodes and operators that came later are unknown to the restored cluster, and those that were removed later are in it.", m.Revision)
 	r.say("Restore a cluster only when no majority of its store is left: as long as one is alive, its nodes refuse the restored one.")
 	answer := r.answer
