@@ -7,11 +7,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// OfSnapshots says what is wrong with the scheduled snapshots of a cluster; empty: nothing is. good is when the newest good one was asked for; nil: there is none. failure is why the last one
-// was not good; empty: it was, or there was none.
-func OfSnapshots(interval time.Duration, good *timestamppb.Timestamp, now time.Time, failure string) (problem string) {
+// OfSnapshots says what is wrong with the scheduled snapshots of a cluster; empty: nothing is. since is when the schedule was set, good when the newest good one was asked for; nil: it is not
+// known, there is none. failure is why the last one was not good; empty: it was, or there was none.
+func OfSnapshots(interval time.Duration, since, good *timestamppb.Timestamp, now time.Time, failure string) (problem string) {
 	switch {
-	case good == nil && failure == "":
+	case good == nil && failure == "" && (since == nil || now.Sub(since.AsTime()) <= 2*interval):
 		return ""
 	case good == nil:
 		problem = "there is no good snapshot of the consensus store yet"

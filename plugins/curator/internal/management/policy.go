@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
@@ -48,9 +49,16 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 			before.GetRecoveryRecipient() == recipient && proto.Equal(before.GetSnapshots(), wanted.GetSnapshots()) {
 			return nil, nil
 		}
+		since := before.GetSnapshotsSince()
+		switch {
+		case wanted.GetSnapshots() == nil:
+			since = nil
+		case !proto.Equal(before.GetSnapshots(), wanted.GetSnapshots()):
+			since = timestamppb.New(s.config.Now())
+		}
 		change := &store.Change{Policy: &clusterv1.ClusterPolicy{
 			Isolation: wanted.GetIsolation(), CukSources: sources, Conformance: wanted.GetConformance(), RecoveryRecipient: recipient,
-			Snapshots: wanted.GetSnapshots(), Generation: before.GetGeneration() + 1,
+			Snapshots: wanted.GetSnapshots(), SnapshotsSince: since, Generation: before.GetGeneration() + 1,
 		}}
 		return change, proven(state, state.With(change))
 	})

@@ -130,5 +130,5 @@ func Problem(state *store.State, now time.Time) string {
 	if failed < good.GetTask().GetNumber() {
 		failure = ""
 	}
-	return problem.OfSnapshots(interval(schedule), good.GetTask().GetAsked(), now, failure)
+	return problem.OfSnapshots(interval(schedule), state.Demands().GetSnapshotsSince(), good.GetTask().GetAsked(), now, failure)
 }

@@ -192,6 +192,11 @@ func TestProblem(t *testing.T) {
 		}
 	}
 	say(0, "")
+	say(year, "")
+	// Of one under which nothing ever ends people hear, too.
+	state.Policy.SnapshotsSince = timestamppb.New(start)
+	say(2*interval, "")
+	say(2*interval+time.Minute, "there is no good snapshot of the consensus store yet")
 	ask(state, start)
 	end(state, "its disk is full")
 	say(0, "there is no good snapshot of the consensus store yet: node three: its disk is full")

@@ -150,6 +150,7 @@ func TestScheduledSnapshots(t *testing.T) {
 	if err := s.set(time.Hour, 2, s.recipient); err != nil {
 		t.Fatal(err)
 	}
+	set := time.Unix(0, s.clock.Load())
 	kept := s.ended(1)
 	if kept.GetNodeId() != s.id || kept.GetFailure() != "" || len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetKeys() != 5000 {
 		t.Fatalf("%v", kept)
@@ -182,6 +183,24 @@ func TestScheduledSnapshots(t *testing.T) {
 	s.pass(time.Hour)
 	if kept := s.ended(3).GetSnapshots(); len(kept) != 2 || kept[0].GetTask().GetNumber() != 3 || kept[1].GetTask().GetNumber() != 2 {
 		t.Errorf("kept: %v", kept)
+	}
+	// Another recipient is no other schedule.
+	other, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.Unix(0, s.clock.Load())
+	for _, c := range []struct {
+		keep uint32
+		want time.Time
+	}{{2, set}, {3, later}} {
+		if err := s.set(time.Hour, c.keep, other.Recipient().String()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.owner.GetPolicy(t.Context(), &clusterv1.GetPolicyRequest{})
+		if err != nil || !got.GetPolicy().GetSnapshotsSince().AsTime().Equal(c.want) {
+			t.Errorf("kept %d: %v, %v, want it to be since %s", c.keep, got, err, c.want)
+		}
 	}
 }
 

@@ -1675,9 +1675,11 @@ type ClusterPolicy struct {
 	// The public half of the owner's recovery key (age), to which snapshots of the store are sealed. Empty: the cluster knows none. SetPolicy keeps the one that there is if it is given none.
 	RecoveryRecipient string `protobuf:"bytes,5,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
 	// When snapshots of the store are taken; absent: only when somebody asks for one.
-	Snapshots     *SnapshotSchedule `protobuf:"bytes,6,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Snapshots *SnapshotSchedule `protobuf:"bytes,6,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// Since when they are taken by that schedule. SetPolicy sets it.
+	SnapshotsSince *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=snapshots_since,json=snapshotsSince,proto3" json:"snapshots_since,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ClusterPolicy) Reset() {
@@ -1748,6 +1750,13 @@ func (x *ClusterPolicy) GetRecoveryRecipient() string {
 func (x *ClusterPolicy) GetSnapshots() *SnapshotSchedule {
 	if x != nil {
 		return x.Snapshots
+	}
+	return nil
+}
+
+func (x *ClusterPolicy) GetSnapshotsSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SnapshotsSince
 	}
 	return nil
 }
@@ -3286,7 +3295,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x05added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x03\n" +
 	"\rClusterPolicy\x12?\n" +
 	"\tisolation\x18\x01 \x01(\x0e2!.reeve.cluster.v1.IsolationPolicyR\tisolation\x12\x1e\n" +
 	"\n" +
@@ -3296,7 +3305,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"cukSources\x12E\n" +
 	"\vconformance\x18\x04 \x01(\x0e2#.reeve.cluster.v1.ConformancePolicyR\vconformance\x12-\n" +
 	"\x12recovery_recipient\x18\x05 \x01(\tR\x11recoveryRecipient\x12@\n" +
-	"\tsnapshots\x18\x06 \x01(\v2\".reeve.cluster.v1.SnapshotScheduleR\tsnapshots\"Q\n" +
+	"\tsnapshots\x18\x06 \x01(\v2\".reeve.cluster.v1.SnapshotScheduleR\tsnapshots\x12C\n" +
+	"\x0fsnapshots_since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x0esnapshotsSince\"Q\n" +
 	"\x10SnapshotSchedule\x12)\n" +
 	"\x10interval_seconds\x18\x01 \x01(\x03R\x0fintervalSeconds\x12\x12\n" +
 	"\x04keep\x18\x02 \x01(\rR\x04keep\"q\n" +
@@ -3579,44 +3589,45 @@ var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	3,  // 28: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
 	2,  // 29: reeve.cluster.v1.ClusterPolicy.conformance:type_name -> reeve.cluster.v1.ConformancePolicy
 	21, // 30: reeve.cluster.v1.ClusterPolicy.snapshots:type_name -> reeve.cluster.v1.SnapshotSchedule
-	41, // 31: reeve.cluster.v1.SnapshotTask.asked:type_name -> google.protobuf.Timestamp
-	22, // 32: reeve.cluster.v1.NodeSnapshots.ended:type_name -> reeve.cluster.v1.SnapshotTask
-	24, // 33: reeve.cluster.v1.NodeSnapshots.snapshots:type_name -> reeve.cluster.v1.StoredSnapshot
-	22, // 34: reeve.cluster.v1.StoredSnapshot.task:type_name -> reeve.cluster.v1.SnapshotTask
-	43, // 35: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	7,  // 36: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	30, // 37: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	41, // 38: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	25, // 39: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
-	28, // 40: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
-	44, // 41: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
-	5,  // 42: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
-	29, // 43: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
-	6,  // 44: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
-	45, // 45: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	46, // 46: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	40, // 47: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	41, // 48: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	41, // 49: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	32, // 50: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	41, // 51: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	4,  // 52: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
-	31, // 53: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
-	47, // 54: reeve.cluster.v1.InstanceStatus.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	48, // 55: reeve.cluster.v1.InstanceStatus.stop_grace:type_name -> google.protobuf.Duration
-	41, // 56: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
-	41, // 57: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	48, // 58: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	8,  // 59: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	41, // 60: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	9,  // 61: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	27, // 62: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	35, // 63: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
-	64, // [64:64] is the sub-list for method output_type
-	64, // [64:64] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	41, // 31: reeve.cluster.v1.ClusterPolicy.snapshots_since:type_name -> google.protobuf.Timestamp
+	41, // 32: reeve.cluster.v1.SnapshotTask.asked:type_name -> google.protobuf.Timestamp
+	22, // 33: reeve.cluster.v1.NodeSnapshots.ended:type_name -> reeve.cluster.v1.SnapshotTask
+	24, // 34: reeve.cluster.v1.NodeSnapshots.snapshots:type_name -> reeve.cluster.v1.StoredSnapshot
+	22, // 35: reeve.cluster.v1.StoredSnapshot.task:type_name -> reeve.cluster.v1.SnapshotTask
+	43, // 36: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	7,  // 37: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	30, // 38: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	41, // 39: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	25, // 40: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	28, // 41: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
+	44, // 42: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
+	5,  // 43: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
+	29, // 44: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
+	6,  // 45: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
+	45, // 46: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	46, // 47: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	40, // 48: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	41, // 49: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	41, // 50: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	32, // 51: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	41, // 52: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	4,  // 53: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	31, // 54: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	47, // 55: reeve.cluster.v1.InstanceStatus.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	48, // 56: reeve.cluster.v1.InstanceStatus.stop_grace:type_name -> google.protobuf.Duration
+	41, // 57: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	41, // 58: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	48, // 59: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	8,  // 60: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	41, // 61: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	9,  // 62: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	27, // 63: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	35, // 64: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
