@@ -15,31 +15,66 @@ const (
 	knownFirst = 300 * time.Millisecond
 	// maxElsewhere bounds the addresses that one DNS name may stand for.
 	maxElsewhere = 16
+	// lookEvery is how long after a member was looked for elsewhere it is looked for again.
+	lookEvery = 5 * time.Second
 )
 
-// elsewhere are the host:port at which the member of an address is looked for besides. Only a member that is known to have the address is looked for: otherwise whoever answers
-// would be taken for it.
-func (o *Outgoing) elsewhere(address string) (others []string) {
+// look is when the member of an address was last looked for elsewhere, and where it was found; empty: it was not.
+type look struct {
+	began time.Time
+	found string
+}
+
+// elsewhere are the host:port at which the member of an address is looked for besides, and the IDs of whom it may be. Only a member that is known to have the address is looked for: otherwise whoever answers
+// would be taken for it. It is looked for once in a while, and meanwhile only where it was found: etcd dials many times a second while a member is down.
+func (o *Outgoing) elsewhere(address string) (others []string, members []uint64) {
 	_, port, err := net.SplitHostPort(address)
-	if err != nil || o.config.Elsewhere == nil || len(o.config.Places.At(address)) == 0 {
-		return nil
+	if members = o.config.Places.At(address); err != nil || len(members) == 0 {
+		return nil, nil
+	}
+	now := o.config.Now()
+	o.mu.Lock()
+	last, ok := o.looks[address]
+	recent := ok && now.Sub(last.began) < lookEvery
+	if !recent {
+		o.looks[address] = look{began: now}
+	}
+	o.mu.Unlock()
+	if recent && last.found == "" {
+		return nil, nil
+	} else if recent {
+		return []string{last.found}, members
 	}
 	for _, host := range o.config.Elsewhere() {
 		if other := net.JoinHostPort(host, port); other != address && !slices.Contains(others, other) {
 			others = append(others, other)
 		}
 	}
-	return others
+	return others, members
 }
 
-// first returns the first connection that is made: to the known address, or, if there is none to that soon, to one of the others. It waits for all that it began.
-func first(ctx context.Context, connect func(ctx context.Context, at string) (net.Conn, error), known string, others []string) (net.Conn, error) {
+// connectElsewhere connects to one of the members if it is there, and remembers that.
+func (o *Outgoing) connectElsewhere(ctx context.Context, network, address, at string, silence time.Duration, members []uint64) (net.Conn, error) {
+	conn, err := o.connect(ctx, network, at, &outgoing{address: address, silence: silence, members: members})
+	if err == nil {
+		o.mu.Lock()
+		o.looks[address] = look{o.looks[address].began, at}
+		o.mu.Unlock()
+	}
+	return conn, err
+}
+
+// dialer connects to an address.
+type dialer func(ctx context.Context, at string) (net.Conn, error)
+
+// first returns the first connection that is made: to the known address, or, if there is none to that soon, to one of the others, for which it asks then. It waits for all that it began.
+func first(ctx context.Context, known func(ctx context.Context) (net.Conn, error), elsewhere func() ([]string, dialer)) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type answer struct {
 		conn net.Conn
 		err  error
 	}
-	answers := make(chan answer, 1+len(others))
+	answers := make(chan answer)
 	var trying sync.WaitGroup
 	try := func(to func() (net.Conn, error)) {
 		trying.Go(func() {
@@ -47,7 +82,7 @@ func first(ctx context.Context, connect func(ctx context.Context, at string) (ne
 			answers <- answer{conn, err}
 		})
 	}
-	try(func() (net.Conn, error) { return connect(ctx, known) })
+	try(func() (net.Conn, error) { return known(ctx) })
 	waiting, late := 1, time.NewTimer(knownFirst)
 	defer late.Stop()
 	var won net.Conn
@@ -62,14 +97,18 @@ func first(ctx context.Context, connect func(ctx context.Context, at string) (ne
 			problems = append(problems, got.err)
 		case <-late.C:
 		}
+		if elsewhere == nil {
+			continue
+		}
+		others, connect := elsewhere()
 		for _, other := range others {
 			waiting++
 			try(func() (net.Conn, error) { return resolved(ctx, connect, other) })
 		}
-		others = nil
+		elsewhere = nil
 	}
 	cancel()
-	trying.Wait()
+	defer trying.Wait()
 	for ; waiting > 0; waiting-- {
 		// Another one was as fast.
 		if got := <-answers; got.conn != nil {
@@ -83,7 +122,7 @@ func first(ctx context.Context, connect func(ctx context.Context, at string) (ne
 }
 
 // resolved connects to one after the other of the addresses that a host stands for now: of a name with several, only one may be the member's.
-func resolved(ctx context.Context, connect func(ctx context.Context, at string) (net.Conn, error), hostPort string) (net.Conn, error) {
+func resolved(ctx context.Context, connect dialer, hostPort string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,8 @@ type OutgoingConfig struct {
 	DialTimeout time.Duration
 	// Elsewhere returns the machines, by address or DNS name, where a member is looked for that does not answer at its own address; nil: nowhere.
 	Elsewhere func() []string
+	// Now is the present time.
+	Now func() time.Time
 }
 
 // Outgoing dials the other members. It connects only to a current member, and for a member's own address only to that member, which may be elsewhere meanwhile. etcd alone would accept any certificate of the peers' CA:
@@ -49,14 +51,16 @@ type Outgoing struct {
 
 	mu   sync.Mutex
 	open map[*outgoing]struct{}
-	over bool
+	// looks are by address.
+	looks map[string]look
+	over  bool
 	// checking are those whose peers are being checked. Nobody begins that once over is true.
 	checking sync.WaitGroup
 }
 
 // NewOutgoing returns an Outgoing.
 func NewOutgoing(config OutgoingConfig) *Outgoing {
-	return &Outgoing{config: config, open: make(map[*outgoing]struct{})}
+	return &Outgoing{config: config, open: make(map[*outgoing]struct{}), looks: make(map[string]look)}
 }
 
 // Streams are for requests whose answer goes on for ever. A connection over which nothing comes for some seconds, in which at least a sign of life should have, ends.
@@ -78,17 +82,22 @@ func (o *Outgoing) transport(silence time.Duration, idle int) *http.Transport {
 }
 
 func (o *Outgoing) dial(ctx context.Context, network, address string, silence time.Duration) (net.Conn, error) {
-	elsewhere := o.elsewhere(address)
-	if len(elsewhere) == 0 {
-		return o.connect(ctx, network, address, address, silence)
+	known := func(ctx context.Context) (net.Conn, error) {
+		return o.connect(ctx, network, address, &outgoing{address: address, silence: silence})
 	}
-	return first(ctx, func(ctx context.Context, at string) (net.Conn, error) {
-		return o.connect(ctx, network, address, at, silence)
-	}, address, elsewhere)
+	if o.config.Elsewhere == nil {
+		return known(ctx)
+	}
+	return first(ctx, known, func() ([]string, dialer) {
+		others, members := o.elsewhere(address)
+		return others, func(ctx context.Context, at string) (net.Conn, error) {
+			return o.connectElsewhere(ctx, network, address, at, silence, members)
+		}
+	})
 }
 
-// connect connects to where the member of an address is, or is looked for.
-func (o *Outgoing) connect(ctx context.Context, network, address, at string, silence time.Duration) (net.Conn, error) {
+// connect makes c a connection to where the member of its address is, or is looked for.
+func (o *Outgoing) connect(ctx context.Context, network, at string, c *outgoing) (net.Conn, error) {
 	credentials, err := o.config.Credentials()
 	if err != nil {
 		return nil, err
@@ -100,7 +109,7 @@ func (o *Outgoing) connect(ctx context.Context, network, address, at string, sil
 	if err != nil {
 		return nil, err
 	}
-	c := &outgoing{Conn: raw, of: o, address: address, silence: silence}
+	c.Conn, c.of = raw, o
 	if !o.take(c) {
 		_ = raw.Close()
 		return nil, net.ErrClosed
@@ -157,8 +166,11 @@ func (o *Outgoing) permit(c *outgoing, name Name) error {
 	if err := o.config.Places.Admit(name); err != nil {
 		return err
 	}
-	if at := o.config.Places.At(c.address); len(at) > 0 && !slices.Contains(at, name.Member) {
-		return fmt.Errorf("member %s of node %s answers there in place of member %s", FormatMember(name.Member), name.Node, FormatMember(at[0]))
+	// Its address may have been given up since it was looked for.
+	for _, at := range [][]uint64{c.members, o.config.Places.At(c.address)} {
+		if len(at) > 0 && !slices.Contains(at, name.Member) {
+			return fmt.Errorf("member %s of node %s answers there in place of member %s", FormatMember(name.Member), name.Node, FormatMember(at[0]))
+		}
 	}
 	return nil
 }
@@ -232,6 +244,7 @@ type outgoing struct {
 	net.Conn
 	of      *Outgoing
 	address string
+	members []uint64      // whom it may be, looked for elsewhere; nil: it was not looked for
 	silence time.Duration // how long nothing may come or be taken; 0: for ever
 	proof   *proof        // nil: not proven
 }

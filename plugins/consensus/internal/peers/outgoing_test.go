@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -19,6 +21,7 @@ type places struct {
 	mu      sync.Mutex
 	removed bool
 	at      []uint64
+	once    bool // whether at is given up once somebody has asked for it
 }
 
 func (p *places) Admit(name peers.Name) error {
@@ -33,7 +36,11 @@ func (p *places) Admit(name peers.Name) error {
 func (p *places) At(string) []uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.at
+	at := p.at
+	if p.once {
+		p.at = nil
+	}
+	return at
 }
 
 func (p *places) set(change func(*places)) {
@@ -44,6 +51,10 @@ func (p *places) set(change func(*places)) {
 
 // reaching is an Outgoing of reeve-2, and the address of a member of reeve-1, which answers after wait. It looks elsewhere too, if hosts are given.
 func reaching(t *testing.T, wait <-chan struct{}, elsewhere ...string) (*peers.Outgoing, *places, string) {
+	return reachingAt(t, wait, time.Now, func() []string { return elsewhere })
+}
+
+func reachingAt(t *testing.T, wait <-chan struct{}, clock func() time.Time, elsewhere func() []string) (*peers.Outgoing, *places, string) {
 	t.Helper()
 	pair := credentialed(t, peers.Name{Cluster: "cluster-a", Node: "reeve-1", Member: 0xab}, peers.Name{Cluster: "cluster-a", Node: "reeve-2", Member: 0xac})
 	bound, err := peers.Bind("127.0.0.1:0")
@@ -66,7 +77,7 @@ func reaching(t *testing.T, wait <-chan struct{}, elsewhere ...string) (*peers.O
 	known := &places{}
 	outgoing := peers.NewOutgoing(peers.OutgoingConfig{
 		Log: hclog.NewNullLogger(), Places: known, DialTimeout: patience,
-		Credentials: func() (*peers.Credentials, error) { return pair[1], nil }, Elsewhere: func() []string { return elsewhere },
+		Credentials: func() (*peers.Credentials, error) { return pair[1], nil }, Elsewhere: elsewhere, Now: clock,
 	})
 	t.Cleanup(outgoing.Close)
 	return outgoing, known, listener.Addr().String()
@@ -108,6 +119,64 @@ func TestOutgoingLooksElsewhere(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.problem)
 			}
 		})
+	}
+}
+
+// TestOutgoingLooksElsewhereNowAndThen holds that a member which is down is looked for once in five seconds, however often it is dialled, and that one which was found is dialled there meanwhile.
+func TestOutgoingLooksElsewhereNowAndThen(t *testing.T) {
+	var clock, looks atomic.Int64
+	var host atomic.Value
+	host.Store("127.0.0.3")
+	outgoing, known, address := reachingAt(t, now(), func() time.Time { return time.Unix(0, clock.Load()) }, func() []string {
+		looks.Add(1)
+		return []string{host.Load().(string)}
+	})
+	known.set(func(p *places) { p.at = []uint64{0xab} })
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(found bool, want int64) {
+		t.Helper()
+		for _, through := range []http.RoundTripper{outgoing.Messages(), outgoing.Streams(), outgoing.Streams()} {
+			body, err := fetch(through, net.JoinHostPort("127.0.0.2", port))
+			if err == nil {
+				body.Close()
+			}
+			if (err == nil) != found {
+				t.Errorf("found %v: %v", found, err)
+			}
+		}
+		if looks.Load() != want {
+			t.Errorf("looked for it %d times, want %d", looks.Load(), want)
+		}
+	}
+	try(false, 1)
+	clock.Add(int64(5*time.Second) - 1)
+	host.Store("127.0.0.1")
+	try(false, 1)
+	clock.Add(1)
+	try(true, 2)
+	clock.Add(int64(5 * time.Second))
+	try(true, 3)
+}
+
+// TestOutgoingTakesNobodyElseElsewhere holds that who answers elsewhere is the member that was looked for, although nobody has its address any more by then.
+func TestOutgoingTakesNobodyElseElsewhere(t *testing.T) {
+	for member, problem := range map[uint64]string{0xab: "", 0xaf: "member ab of node reeve-1 answers there in place of member af"} {
+		outgoing, known, address := reaching(t, now(), "127.0.0.1")
+		known.set(func(p *places) { p.at, p.once = []uint64{member}, true })
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := fetch(outgoing.Messages(), net.JoinHostPort("127.0.0.2", port))
+		if err == nil {
+			body.Close()
+		}
+		if (err != nil) != (problem != "") || err != nil && !strings.Contains(err.Error(), problem) {
+			t.Errorf("%v, want %q", err, problem)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ type peering struct {
 func newPeering(s *Store) *peering {
 	p := &peering{store: s, cancel: func() {}, expected: make(chan struct{}, 1), absent: make(map[uint64]bool)}
 	p.outgoing = peers.NewOutgoing(peers.OutgoingConfig{
-		Log: s.log.Named("peers"), Places: p, Credentials: p.credentials, DialTimeout: s.dialTimeout(), Elsewhere: s.config.Elsewhere,
+		Log: s.log.Named("peers"), Places: p, Credentials: p.credentials, DialTimeout: s.dialTimeout(), Elsewhere: s.config.Elsewhere, Now: time.Now,
 	})
 	return p
 }
