@@ -76,7 +76,7 @@ func Receive(ctx context.Context, config Config, line []byte, from io.Reader) er
 	return err
 }
 
-// fits refuses a database that the store could not hold, or for which there is no room: it lies on the disk twice until the member is made.
+// fits refuses a database that the store could not hold, or for which there is no room.
 func fits(config Config, size int64) error {
 	quota := config.Quota
 	if quota == 0 {
@@ -89,7 +89,12 @@ func fits(config Config, size int64) error {
 	if err != nil {
 		return fmt.Errorf("look how much room there is: %w", err)
 	}
-	if needed := 2*size + min(all/marginPart, mostMargin); free < needed {
+	return hasRoom(size, free, all)
+}
+
+// hasRoom refuses a database for which a volume has too little room: it lies on it twice until the member is made, beside the member's log.
+func hasRoom(size, free, all int64) error {
+	if needed := 2*size + logRoom + min(all/marginPart, mostMargin); free < needed {
 		return fmt.Errorf("%w: its volume has %s free, and %s are needed: make room on it", ErrUnfit, spell(free), spell(needed))
 	}
 	return nil

@@ -26,8 +26,8 @@ const (
 	rehearsalBound = 10 * time.Minute
 	// rehearsalMemory is what a rehearsal may have where the role's memory is not bounded: otherwise half of that bound.
 	rehearsalMemory = int64(2 << 30)
-	// rehearsalLog is what the log of the etcd that is thrown away needs on the disk.
-	rehearsalLog = int64(128 << 20)
+	// logRoom is what the log of an etcd needs on the disk, that of one which is thrown away as well.
+	logRoom = int64(128 << 20)
 )
 
 func rehearsalDirectory(directory string) string { return filepath.Join(directory, "rehearsal") }
@@ -63,7 +63,7 @@ func (t *trial) room(database int64) int64 {
 	if t == nil {
 		return database
 	}
-	return 3*database + rehearsalLog
+	return 3*database + logRoom
 }
 
 // count counts what the store holds at the revision of the snapshot, which must be the newest one.
