@@ -70,6 +70,9 @@ func TestFalseMember(t *testing.T) {
 		other := c.nodes["reeve-2"].client()
 		before := member(told(t, other), id)
 		c.put(other, "precious", "gold-of-"+id)
+		if _, err := c.nodes[id].client().Get(t.Context(), "/reeve/users/curator/precious"); err != nil { // which waits until this member has applied it
+			t.Fatal(err)
+		}
 		// The database of a member that is stopped in order is as new as its log, so nothing is applied again.
 		c.nodes[id].stop()
 		c.falsify(id, "gold-of-"+id, "lead-of-"+id)
