@@ -29,7 +29,7 @@ type look struct {
 // would be taken for it. It is looked for once in a while, and meanwhile only where it was found: etcd dials many times a second while a member is down.
 func (o *Outgoing) elsewhere(address string) (others []string, members []uint64) {
 	_, port, err := net.SplitHostPort(address)
-	if members = o.config.Places.At(address); err != nil || len(members) == 0 {
+	if members = o.membersAt(address); err != nil || len(members) == 0 {
 		return nil, nil
 	}
 	now := o.config.Now()

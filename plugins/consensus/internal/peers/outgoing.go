@@ -54,7 +54,7 @@ type Outgoing struct {
 	// looks are by address.
 	looks map[string]look
 	over  bool
-	// checking are those whose peers are being checked. Nobody begins that once over is true.
+	// checking are those who ask Places, or may. Nobody begins that once over is true.
 	checking sync.WaitGroup
 }
 
@@ -143,6 +143,21 @@ func (o *Outgoing) take(c *outgoing) bool {
 		o.checking.Add(1)
 	}
 	return !o.over
+}
+
+// membersAt asks Places, unless that is over.
+func (o *Outgoing) membersAt(address string) []uint64 {
+	o.mu.Lock()
+	over := o.over
+	if !over {
+		o.checking.Add(1)
+	}
+	o.mu.Unlock()
+	if over {
+		return nil
+	}
+	defer o.checking.Done()
+	return o.config.Places.At(address)
 }
 
 // verify checks who answers. It records the name before it checks, so that Sweep finds the connection if the member is removed in between.

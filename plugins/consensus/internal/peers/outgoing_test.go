@@ -265,3 +265,17 @@ func TestSweepClosesWhatGoesToAnotherMembersAddress(t *testing.T) {
 		t.Error("the connection is still there")
 	}
 }
+
+// TestOutgoingAsksNobodyOnceItIsClosed holds that a connection which is tried after the end asks nobody who has which address: the member may be about to start again.
+func TestOutgoingAsksNobodyOnceItIsClosed(t *testing.T) {
+	outgoing, known, address := reaching(t, nil, "127.0.0.1")
+	known.set(func(p *places) { p.at, p.once = []uint64{7}, true })
+	outgoing.Close()
+	if body, err := fetch(outgoing.Messages(), address); err == nil {
+		_ = body.Close()
+		t.Error("it still connects")
+	}
+	if at := known.At(address); len(at) != 1 {
+		t.Error("somebody was asked")
+	}
+}
