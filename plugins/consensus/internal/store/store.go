@@ -163,10 +163,12 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		case err == nil:
 			return s, nil
 		case errors.Is(err, errAgain) && s.halt():
+			s = s.next()
 		case s.wasRemoved(err) && s.halt():
 			member := s.marker.MemberID
 			again, failed := s.replace()
 			if again {
+				s = s.next()
 				continue
 			}
 			s.lock.Close()
@@ -178,6 +180,15 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 			return nil, s.end(err)
 		}
 	}
+}
+
+// next is the Store of the next start in this process. What others still ask of a member that stops, they ask of the Store that it was.
+func (s *Store) next() *Store {
+	next := &Store{
+		log: s.log, plan: s.plan, lock: s.lock, directory: s.directory, config: s.config, marker: s.marker, recoveries: s.recoveries, freeSpace: s.freeSpace, damage: s.damage,
+	}
+	next.others.set(s.others.get())
+	return next
 }
 
 func (s *Store) start(ctx context.Context) (err error) {
