@@ -19,7 +19,7 @@ import (
 const (
 	// DefaultCompareInterval is how often the leader compares what the members hold.
 	DefaultCompareInterval = time.Minute
-	// compareShare is the most of its time that the leader spends with that: one part of so many. A large store takes long to read.
+	// compareShare is the most of its time that the leader spends reading for that: one part of so many. A large store takes long to read. Waiting for a member that does not answer costs nothing.
 	compareShare = 50
 	// confirmAfter is the pause before what was found new is looked at a second time. Only what both say is noted.
 	confirmAfter = time.Second
@@ -30,8 +30,8 @@ type HashStore interface {
 	Client() *clientv3.Client
 	Leads() bool
 	Peers() []store.Peer
-	// Hashes are those of what the members hold that can be compared.
-	Hashes(context.Context) (map[uint64]uint32, error)
+	// Hashes are those of what the members hold that can be compared, and how long the local member read for its own.
+	Hashes(context.Context) (hashes map[uint64]uint32, took time.Duration, err error)
 }
 
 // Comparer has the leader compare what the members hold, and notes who differs. etcd could do this itself, but then every member refuses everything as soon as one is damaged.
@@ -63,9 +63,8 @@ func (c *Comparer) Run(ctx context.Context) error {
 			timer.Reset(interval)
 			continue
 		}
-		began := time.Now()
-		again, err := c.round(ctx)
-		next := max(interval, compareShare*time.Since(began))
+		again, took, err := c.round(ctx)
+		next := max(interval, compareShare*took)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -78,16 +77,16 @@ func (c *Comparer) Run(ctx context.Context) error {
 	}
 }
 
-// round looks once. It reports whether it has found what is to be looked at again at once.
-func (c *Comparer) round(ctx context.Context) (again bool, err error) {
-	hashes, err := c.Store.Hashes(ctx)
+// round looks once. It reports whether it has found what is to be looked at again at once, and how long it took to read what the local member holds.
+func (c *Comparer) round(ctx context.Context) (again bool, took time.Duration, err error) {
+	hashes, took, err := c.Store.Hashes(ctx)
 	if err != nil {
-		return false, err
+		return false, took, err
 	}
 	members := c.Store.Peers()
 	noted, err := c.Store.Client().Get(store.Root(ctx), peers.DamagedPrefix, clientv3.WithPrefix())
 	if err != nil {
-		return false, fmt.Errorf("read which members of the store are damaged: %w", err)
+		return false, took, fmt.Errorf("read which members of the store are damaged: %w", err)
 	}
 	before := make(map[string]string)
 	for _, found := range noted.Kvs {
@@ -97,14 +96,14 @@ func (c *Comparer) round(ctx context.Context) (again bool, err error) {
 	keep(before, now, members, hashes)
 	if same(before, now) {
 		c.found = nil
-		return false, nil
+		return false, took, nil
 	}
 	if c.found == nil || !same(c.found, now) {
 		c.found = now
-		return true, nil
+		return true, took, nil
 	}
 	c.found = nil
-	return false, c.note(ctx, before, now)
+	return false, took, c.note(ctx, before, now)
 }
 
 // judge says by their hashes which members are damaged, by the keys of that, and why. Those that cannot be compared are left out.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -64,8 +65,10 @@ type hashing struct {
 	hashes  map[uint64]uint32
 }
 
-func (h *hashing) Peers() []store.Peer                               { return h.members }
-func (h *hashing) Hashes(context.Context) (map[uint64]uint32, error) { return h.hashes, nil }
+func (h *hashing) Peers() []store.Peer { return h.members }
+func (h *hashing) Hashes(context.Context) (map[uint64]uint32, time.Duration, error) {
+	return h.hashes, 0, nil
+}
 
 // TestDamageIsNotedOnceItWasSeenTwice notes what two looks have found, keeps it while the member does not answer, and takes it back when it is like the others, or gone.
 func TestDamageIsNotedOnceItWasSeenTwice(t *testing.T) {
@@ -102,7 +105,7 @@ func TestDamageIsNotedOnceItWasSeenTwice(t *testing.T) {
 		{"twice", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil},
 	} {
 		h.hashes = look.hashes
-		again, err := c.round(storetest.Context(t))
+		again, _, err := c.round(storetest.Context(t))
 		if err != nil || again != look.again || !slices.Equal(noted(), look.damaged) {
 			t.Fatalf("%s: noted %v, to be looked at again %t, %v", look.what, noted(), again, err)
 		}

@@ -44,27 +44,26 @@ var (
 )
 
 // Hashes are those of what the members hold up to one revision, by the IDs of those that answer and have compacted their history as far as the local one: the others' could not be compared. One member after the other
-// computes its own, which takes the time of a processor and the disk. There are none in a store of one member.
-func (s *Store) Hashes(ctx context.Context) (map[uint64]uint32, error) {
+// computes its own, which takes the time of a processor and the disk: took is how long the local one read. There are none in a store of one member.
+func (s *Store) Hashes(ctx context.Context) (hashes map[uint64]uint32, took time.Duration, err error) {
 	if s.closing() {
-		return nil, errStopped
+		return nil, 0, errStopped
 	}
 	server, others := s.etcd.Server, s.otherPeers()
 	if len(others) == 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	credentials, err := s.files().Load()
 	if err != nil {
-		return nil, fmt.Errorf("load what the other members are asked with: %w", err)
+		return nil, 0, fmt.Errorf("load what the other members are asked with: %w", err)
 	}
-	revision := server.KV().Rev()
-	own, err := s.hash(ctx, revision)
+	own, took, err := s.hash(ctx, server.KV().Rev())
 	switch {
 	case errors.Is(err, errCompacting), errors.Is(err, errGaveWay):
 		s.log.Debug("what the local member of the store holds cannot be compared; trying again with the next look", "error", err)
-		return nil, nil
+		return nil, took, nil
 	case err != nil:
-		return nil, fmt.Errorf("hash what the local member of the store holds: %w", err)
+		return nil, took, fmt.Errorf("hash what the local member of the store holds: %w", err)
 	}
 	hashes, answers := map[uint64]uint32{uint64(server.MemberID()): own.Hash}, s.Ask(ctx)
 	for _, peer := range others {
@@ -78,7 +77,7 @@ func (s *Store) Hashes(ctx context.Context) (map[uint64]uint32, error) {
 		}
 		hashes[peer.ID] = hash
 	}
-	return hashes, ctx.Err()
+	return hashes, took, ctx.Err()
 }
 
 func hashOf(ctx context.Context, credentials *peers.Credentials, store types.ID, peer Peer, own mvcc.KeyValueHash) (hash uint32, err error) {
@@ -99,38 +98,39 @@ func hashOf(ctx context.Context, credentials *peers.Credentials, store types.ID,
 }
 
 // hash hashes the entries up to a revision, without those deleted ones that the last compaction may have left. It reads what was there when it began, so that nobody waits for it; etcd's own hash holds a
-// lock that writers need.
-func (s *Store) hash(ctx context.Context, revision int64) (mvcc.KeyValueHash, error) {
-	hash := mvcc.KeyValueHash{Revision: revision}
+// lock that writers need. took is how long it read, without what it waited for.
+func (s *Store) hash(ctx context.Context, revision int64) (hash mvcc.KeyValueHash, took time.Duration, err error) {
+	hash.Revision = revision
 	server := s.etcd.Server
 	for tries := 0; server.KV().Rev() < revision; tries++ { // it is about to apply it
 		if tries == hashTries {
-			return hash, mvcc.ErrFutureRev
+			return hash, 0, mvcc.ErrFutureRev
 		}
 		select {
 		case <-ctx.Done():
-			return hash, ctx.Err()
+			return hash, 0, ctx.Err()
 		case <-time.After(hashAgain):
 		}
 	}
 	if !s.hashing.TryRLock() {
-		return hash, errGaveWay
+		return hash, 0, errGaveWay
 	}
 	defer s.hashing.RUnlock()
 	database := server.Backend().Snapshot() // a transaction of bbolt, with all up to the revision: etcd's own ones have what was just committed twice, for a while
 	defer database.Close()
 	copied, ok := database.(interface{ Bucket([]byte) *bbolt.Bucket })
 	if !ok {
-		return hash, errors.New("etcd's snapshot is none of bbolt")
+		return hash, 0, errors.New("etcd's snapshot is none of bbolt")
 	}
 	_, finished := revisionsOf(copied)
 	hash.CompactRevision = finished
 	switch scheduled := mainOf(copied.Bucket(schema.Meta.Name()).Get(schema.ScheduledCompactKeyName)); {
 	case finished > revision:
-		return hash, mvcc.ErrCompacted
+		return hash, 0, mvcc.ErrCompacted
 	case finished != scheduled:
-		return hash, errCompacting
+		return hash, 0, errCompacting
 	}
+	began := time.Now()
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	cursor, n := copied.Bucket(schema.Key.Name()).Cursor(), 0
 	for key, value := cursor.First(); key != nil && mainOf(key) <= revision; key, value = cursor.Next() {
@@ -143,18 +143,18 @@ func (s *Store) hash(ctx context.Context, revision int64) (mvcc.KeyValueHash, er
 		}
 		switch {
 		case ctx.Err() != nil:
-			return hash, ctx.Err()
+			return hash, time.Since(began), ctx.Err()
 		case s.closing():
-			return hash, errStopped
+			return hash, time.Since(began), errStopped
 		case s.pulse.rewriting.Load():
-			return hash, errGaveWay
+			return hash, time.Since(began), errGaveWay
 		}
 		if s.betweenPages != nil {
 			s.betweenPages()
 		}
 	}
 	hash.Hash = sum.Sum32()
-	return hash, nil
+	return hash, time.Since(began), nil
 }
 
 // serveHash tells another member the hash of what this one holds, as etcd does.
@@ -164,7 +164,7 @@ func (s *Store) serveHash(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the request cannot be read", http.StatusBadRequest)
 		return
 	}
-	hash, err := s.hash(r.Context(), asked.Revision)
+	hash, _, err := s.hash(r.Context(), asked.Revision)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -44,11 +44,11 @@ func TestHashHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	revision := s.etcd.Server.KV().Rev()
-	want, err := s.hash(ctx, revision)
+	want, _, err := s.hash(ctx, revision)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hashes, err := s.Hashes(ctx); err != nil || len(hashes) > 0 {
+	if hashes, _, err := s.Hashes(ctx); err != nil || len(hashes) > 0 {
 		t.Errorf("a store of one member compares %v, %v", hashes, err)
 	}
 
@@ -56,7 +56,7 @@ func TestHashHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if again, err := s.hash(ctx, revision); err != nil || again != want {
+		if again, _, err := s.hash(ctx, revision); err != nil || again != want {
 			t.Fatalf("the hash of the same is %v, %v, want %v", again, err, want)
 		}
 	}
@@ -76,11 +76,11 @@ func TestHashHoldsNobodyUp(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got, err := s.hash(ctx, revision); err != nil || got != want || pages < 2 {
+	if got, _, err := s.hash(ctx, revision); err != nil || got != want || pages < 2 {
 		t.Errorf("hash %v after %d pages, %v, want %v", got, pages, err, want)
 	}
 	s.betweenPages = nil
-	if other, err := s.hash(ctx, s.etcd.Server.KV().Rev()); err != nil || other.Hash == want.Hash {
+	if other, _, err := s.hash(ctx, s.etcd.Server.KV().Rev()); err != nil || other.Hash == want.Hash {
 		t.Errorf("the hash of other data: %v, %v", other, err)
 	}
 
@@ -96,7 +96,7 @@ func TestHashHoldsNobodyUp(t *testing.T) {
 		}
 		s.betweenPages = nil
 	}
-	if _, err := s.hash(ctx, s.etcd.Server.KV().Rev()); !errors.Is(err, errGaveWay) {
+	if _, _, err := s.hash(ctx, s.etcd.Server.KV().Rev()); !errors.Is(err, errGaveWay) {
 		t.Errorf("a hash while the database is to be rewritten: %v", err)
 	}
 	rewriting.Wait()
