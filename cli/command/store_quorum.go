@@ -237,6 +237,11 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 		return nil, err
 	}
 	best := r.freshest()
+	if best == nil {
+		_ = output.Print(r.Stderr, output.Table, r.document(), r.Now())
+		return nil, fault.New(fault.Refused, "no member that answers can become the only one: the files of each are damaged",
+			"Run `reeve store recover-quorum --abandon`. Then start a node whose member is whole, or restore a snapshot (`reeved restore`).")
+	}
 	for _, s := range r.survivors {
 		chosen := s.promised().GetNodeId()
 		if chosen == "" || chosen == best.ID {
@@ -247,6 +252,9 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 			hint = "Bring node " + chosen + " back: its member may have become the only one. Only if it is lost for good: " + hint
 		}
 		return nil, fault.New(fault.Refused, fmt.Sprintf("the recovery %s has chosen the member of node %s, but the freshest that answers is that of node %s", r.id, chosen, best.ID), hint)
+	}
+	if best.state.Damage != "" {
+		r.say("The data of the member of node " + best.ID + " may be damaged, and every other node would take it over: " + best.state.Damage)
 	}
 	r.say(fmt.Sprintf("%d survivors have stopped voting. The freshest is node %s, whose log ends with entry %d of term %d.", len(r.voters()), best.ID, best.state.LastIndex, best.state.LastTerm))
 	return best, r.promiseAll(ctx, best.ID)

@@ -65,6 +65,10 @@ func promisedFor(node string) func(*consensusv1.MemberState) {
 	}
 }
 
+func doubted(m *consensusv1.MemberState) { m.Damage = "it holds other data than that of e" }
+
+func unusable(m *consensusv1.MemberState) { m.Damage, m.Unusable = "member/snap/db is damaged", true }
+
 // TestChooseSurvivor chooses the freshest member of the newest generation, and nobody where that could make two stores of one.
 func TestChooseSurvivor(t *testing.T) {
 	formerOnly := func(m *consensusv1.MemberState) {
@@ -83,8 +87,12 @@ func TestChooseSurvivor(t *testing.T) {
 		"a majority with those of former": {nodes: []*survivingNode{survived("a", 5, formerOnly), survived("b", 6, nil), survived("c", 6, nil)}, chosen: "a", spared: []string{"b", "c"}},
 		"a promise of a former one": {nodes: []*survivingNode{survived("a", 5, generation(1, "x")), survived("b", 60, promisedFor("b"))},
 			chosen: "a", spared: []string{"b"}},
-		"two of one number": {nodes: []*survivingNode{survived("a", 5, generation(1, "x")), survived("b", 6, generation(1, "y"))}, refused: []string{"node a ", "node b "}},
-		"chosen before":     {nodes: []*survivingNode{survived("a", 5, promisedFor("b")), survived("b", 5, promisedFor("b"))}, chosen: "b"},
+		"two of one number":    {nodes: []*survivingNode{survived("a", 5, generation(1, "x")), survived("b", 6, generation(1, "y"))}, refused: []string{"node a ", "node b "}},
+		"one is doubted":       {nodes: []*survivingNode{survived("a", 5, doubted), survived("b", 5, nil)}, chosen: "b"},
+		"the doubted has more": {nodes: []*survivingNode{survived("a", 6, doubted), survived("b", 5, nil)}, chosen: "a"},
+		"one is unusable":      {nodes: []*survivingNode{survived("a", 6, unusable), survived("b", 5, nil)}, chosen: "b"},
+		"the only one is":      {nodes: []*survivingNode{survived("a", 6, unusable)}, refused: []string{"the files of each are damaged"}},
+		"chosen before":        {nodes: []*survivingNode{survived("a", 5, promisedFor("b")), survived("b", 5, promisedFor("b"))}, chosen: "b"},
 		"a fresher one came": {nodes: []*survivingNode{survived("a", 5, promisedFor("a")), survived("b", 6, nil)},
 			refused: []string{"chosen the member of node a", "node b", "--abandon"}},
 		"the chosen one is away":  {nodes: []*survivingNode{survived("a", 5, promisedFor("c"))}, refused: []string{"node c", "Bring node c back"}},

@@ -102,10 +102,13 @@ func (r *quorumRecovery) voters() []survivor {
 	return slices.DeleteFunc(slices.Clone(r.survivors), func(s survivor) bool { return !s.state.GetVoter() })
 }
 
-// freshest is the survivor that has most; nil: there is none. Of those that have the same, it is the one that was chosen before.
+// freshest is the survivor that has most, of those whose files can be used; nil: there is none. Of those that have the same, it is one whose data nobody doubts, or the one that was chosen before.
 func (r *quorumRecovery) freshest() (best *survivor) {
 	for _, s := range r.voters() {
-		if best == nil || cmp.Or(s.compare(*best), s.wasChosen()) > 0 {
+		if s.state.Unusable {
+			continue
+		}
+		if best == nil || cmp.Or(s.compare(*best), s.trust()-best.trust(), s.wasChosen()) > 0 {
 			best = &s
 		}
 	}
@@ -115,6 +118,14 @@ func (r *quorumRecovery) freshest() (best *survivor) {
 // compare tells as raft does which of two logs has more.
 func (s survivor) compare(other survivor) int {
 	return cmp.Or(cmp.Compare(s.state.GetLastTerm(), other.state.GetLastTerm()), cmp.Compare(s.state.GetLastIndex(), other.state.GetLastIndex()))
+}
+
+// trust is 1 if nobody doubts the member's data.
+func (s survivor) trust() int {
+	if s.state.GetDamage() == "" {
+		return 1
+	}
+	return 0
 }
 
 // wasChosen is 1 if the member was chosen before, by the recovery that it has promised.

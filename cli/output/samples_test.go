@@ -232,7 +232,7 @@ func samples() map[string]output.Document {
 				MemberId: "8e9e05c52164694d", Voter: true, Term: 7, CommittedIndex: 4711, LastTerm: 7, LastIndex: 4713, Revision: 4000, Generation: 1_764_357_600, GenerationId: []byte("0123456789abcdef"),
 				Recovery: &consensusv1.QuorumRecovery{Id: "000102030405060708090a0b0c0d0e0f", Phase: consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED},
 			}),
-			output.NewSurvivor("reeve-second", "192.0.2.8:7443", &consensusv1.MemberState{MemberId: "91bc3c398fb3c146", Voter: true, Term: 7, CommittedIndex: 4700, LastTerm: 7, LastIndex: 4701}),
+			output.NewSurvivor("reeve-second", "192.0.2.8:7443", &consensusv1.MemberState{MemberId: "91bc3c398fb3c146", Voter: true, Term: 7, CommittedIndex: 4700, LastTerm: 7, LastIndex: 4701, Damage: "it holds other data than that of reeve-lost"}),
 			{NodeID: "reeve-third", Address: "192.0.2.9:7443", Problem: "connection refused", State: "not reached"},
 		}},
 		"survivors-recovered": output.Survivors{ClusterID: "5f0c", Chosen: sampleNode, Lost: []string{}, RecoveryID: "000102030405060708090a0b0c0d0e0f", Outcome: "recovered", Generation: 1_764_357_600, Seconds: 1.25},

@@ -44,6 +44,9 @@ type Survivor struct {
 	Revision     int64  `json:"revision"`
 	Generation   uint64 `json:"generation"`
 	GenerationID string `json:"generation_id"`
+	// Damage is why its data is not to be trusted; empty: it is, as far as is known. Unusable: it cannot become the only member.
+	Damage   string `json:"damage"`
+	Unusable bool   `json:"unusable"`
 	// Promise is the recovery that it has promised and that is not done.
 	Promise string `json:"promise"`
 	// State is how far that has come.
@@ -55,6 +58,7 @@ func NewSurvivor(nodeID, address string, m *consensusv1.MemberState) Survivor {
 	s := Survivor{
 		NodeID: nodeID, Address: address, MemberID: m.GetMemberId(), Voter: m.GetVoter(), Term: m.GetTerm(), Committed: m.GetCommittedIndex(),
 		LastTerm: m.GetLastTerm(), LastIndex: m.GetLastIndex(), Revision: m.GetRevision(), Generation: m.GetGeneration(), GenerationID: hex.EncodeToString(m.GetGenerationId()),
+		Damage: m.GetDamage(), Unusable: m.GetUnusable(),
 	}
 	switch phase := m.GetRecovery().GetPhase(); {
 	case phase == consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED:
@@ -90,6 +94,11 @@ func (s Survivors) table(w io.Writer, _ time.Time) {
 	}
 	for _, node := range s.Lost {
 		row(w, node, "", "", "", "", "", "nobody knows where it is reached")
+	}
+	for _, one := range s.Survivors {
+		if one.Damage != "" {
+			_, _ = fmt.Fprintf(w, "The data of the member of node %s is not to be trusted: %s.\n", one.NodeID, Clean(one.Damage))
+		}
 	}
 	_, _ = fmt.Fprintln(w, cmp.Or(s.freshest(), "No member can become the only one."))
 }

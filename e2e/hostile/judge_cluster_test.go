@@ -206,7 +206,7 @@ func (b *siege) strangers(ctx context.Context, t *testing.T) *Outcome {
 		case err == nil:
 			o.escape("a stranger was let in")
 		case closed && status.Code(err) != codes.Unavailable:
-			o.escape("a stranger who has %d calls under way is answered", calls)
+			o.escape("a stranger who has %d calls under way is answered: %v", calls, err)
 		}
 	}
 	unending := metadata.AppendToOutgoingContext(ctx, "large", strings.Repeat("x", 5000))

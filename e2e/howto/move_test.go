@@ -78,10 +78,13 @@ func (l listed) ready(name string) bool {
 	return slices.ContainsFunc(l.Roles, func(role devcluster.Role) bool { return role.Role == name && role.State == "Ready" })
 }
 
-// listed returns a node of the cluster.
+// listed returns a node of the cluster, as it is listed now: nothing if it is not, or nobody answers for a moment, while the leader of the store changes.
 func (r *reader) listed(id string) listed {
 	r.t.Helper()
-	result := r.desk.Must(r.t, "reeve node list -o json")
+	result := r.desk.Run(r.t, "reeve node list -o json")
+	if result.Code != 0 {
+		return listed{}
+	}
 	var document struct {
 		Nodes []listed `json:"nodes"`
 	}

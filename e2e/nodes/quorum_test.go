@@ -37,8 +37,9 @@ func lighthouseCount(t *testing.T, c *devcluster.Cluster, number int, method str
 	return counter.Count, ""
 }
 
-// TestLostMajority loses two of three nodes, which have all that the third has and more, makes the third the only member of the store, and has the two come back.
-func TestLostMajority(t *testing.T) {
+// TestNothingIsLost destroys two of three machines, which have all that the third has and more, makes the third the only member of the store, and has the two come back. Then it destroys all three, and brings the cluster
+// back from a snapshot. The third party's counter is what it was each time.
+func TestNothingIsLost(t *testing.T) {
 	c := shared.Cluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
 	fleet.Await(t, c, 1, patience, "three nodes with their roles", fleet.AllReady(3))
@@ -121,6 +122,45 @@ func TestLostMajority(t *testing.T) {
 	}
 	eventually.True(t, patience, "the counter is what it was", func() (bool, string) {
 		count, seen := lighthouseCount(t, c, 3, http.MethodGet)
+		return count == counted, fmt.Sprint(count, seen)
+	})
+
+	file := filepath.Join(c.Home, "snapshot")
+	c.MustReeve(t, "store", "snapshot", file, "--unencrypted")
+	eventually.True(t, patience, "the lighthouse counts what is lost with the machines", func() (bool, string) {
+		count, seen := lighthouseCount(t, c, 3, http.MethodPost)
+		return count > counted, seen
+	})
+	for number := 1; number <= 3; number++ {
+		fleet.Kill(t, c, number, ids[number])
+	}
+	c.MustReeve(t, "dev", "down")
+	for _, directory := range []string{filepath.Join(c.NodeDirectory(1), "system"), filepath.Join(c.NodeDirectory(1), "data"), c.NodeDirectory(2), c.NodeDirectory(3)} {
+		if err := os.RemoveAll(directory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if result := c.Run(t, c.Programs.Reeved(), "restore", "--parameters", c.Path("reeved.yaml"), "--snapshot", file, "--cluster-id", cluster, "--again"); result.Code != 0 {
+		t.Fatal(result)
+	}
+	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
+	made := map[int]string{1: fleet.ID(t, c, 1), 2: fleet.ID(t, c, 2), 3: fleet.ID(t, c, 3)}
+	for number := 1; number <= 3; number++ {
+		eventually.True(t, patience, "the former node is deleted, once its last heartbeat is stale", func() (bool, string) {
+			result := c.Reeve(t, "node", "delete", ids[number], "--yes")
+			return result.Code == 0, result.String()
+		})
+	}
+	nodes = fleet.Await(t, c, 1, patience, "three new nodes", fleet.AllReady(3))
+	for _, id := range made {
+		if fleet.ByID(nodes, id).ID == "" {
+			t.Errorf("node %s is none of the cluster: %v", id, nodes)
+		}
+	}
+	c.MustReeve(t, "plugin", "add", "--approve", c.Programs.Lighthouse())
+	c.MustReeve(t, "node", "role", "add", made[1], "lighthouse", "--wait")
+	eventually.True(t, patience, "the counter is what it was in the snapshot", func() (bool, string) {
+		count, seen := lighthouseCount(t, c, 1, http.MethodGet)
 		return count == counted, fmt.Sprint(count, seen)
 	})
 	c.Down(t)

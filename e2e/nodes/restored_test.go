@@ -1,9 +1,14 @@
 package nodes_test
 
 import (
+	"context"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
@@ -11,7 +16,7 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
 
-// TestFormerNodesComeToARestoredCluster restores the first of three nodes from a snapshot. As long as the two others have a majority of the former store, they stay with it. When they have none any more,
+// TestFormerNodesComeToARestoredCluster restores the first of three nodes from a snapshot. The two others, which have a majority of the former store, stay with it. When they have none any more,
 // each comes to the restored cluster by itself: without a ticket, and with a member that has given up its former data.
 func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 	c := shared.OrdinaryCluster(t)
@@ -41,8 +46,9 @@ func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 	isHome := func(status devcluster.Status) bool { return status.Membership.State == "Home" }
 	fleet.AwaitStatus(t, c, 1, "the restored node is Home", isHome)
 	status, _ = fleet.Status(t, c, 1)
+	way := newGate(t, status.Cluster.Curators[0])
 	for number := 2; number <= 3; number++ {
-		nameCurator(t, filepath.Join(c.NodeDirectory(number), "reeved.yaml"), status.Cluster.Curators[0])
+		nameCurator(t, filepath.Join(c.NodeDirectory(number), "reeved.yaml"), way.Addr().String())
 		cores = append(cores, start(number))
 	}
 	for number := 2; number <= 3; number++ {
@@ -53,6 +59,7 @@ func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 		return fleet.ByID(nodes, second).Labels["written"] == "later" && fleet.ByID(nodes, second).Healthy && fleet.ByID(nodes, third).Healthy && fleet.ByID(nodes, restored).ID == ""
 	})
 
+	way.open.Store(true)
 	cores[2].Signal(t, 15)
 	<-cores[2].Done()
 	joined := func(nodes []fleet.Node, ids ...string) bool {
@@ -102,4 +109,60 @@ func nameCurator(t *testing.T, file, address string) {
 	if err := os.WriteFile(file, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// gate passes connections on to an address from when it is open, so that nobody finds the way too early on a slow machine.
+type gate struct {
+	net.Listener
+	open atomic.Bool
+}
+
+func newGate(t *testing.T, to string) *gate {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Listener: listener}
+	ctx, cancel := context.WithCancel(context.Background())
+	var passing sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		passing.Wait()
+	})
+	passing.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			passing.Go(func() {
+				defer from.Close()
+				if g.open.Load() {
+					pass(ctx, from, to)
+				}
+			})
+		}
+	})
+	return g
+}
+
+// pass passes on what comes from either side until one of them ends.
+func pass(ctx context.Context, from net.Conn, to string) {
+	target, err := new(net.Dialer).DialContext(ctx, "tcp", to)
+	if err != nil {
+		return
+	}
+	end := func() { _, _ = from.Close(), target.Close() }
+	defer end()
+	defer context.AfterFunc(ctx, end)()
+	var back sync.WaitGroup
+	back.Go(func() {
+		defer end()
+		_, _ = io.Copy(from, target)
+	})
+	_, _ = io.Copy(target, from)
+	end()
+	back.Wait()
 }

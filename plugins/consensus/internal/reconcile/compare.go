@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ const (
 	DefaultCompareInterval = time.Minute
 	// compareShare is the most of its time that the leader spends reading for that: one part of so many. A large store takes long to read. Waiting for a member that does not answer costs nothing.
 	compareShare = 50
+	// compareAtLeast is how long the pause is at most, however long it took.
+	compareAtLeast = 15 * time.Minute
 	// confirmAfter is the pause before what was found new is looked at a second time. Only what both say is noted.
 	confirmAfter = time.Second
 )
@@ -64,7 +67,7 @@ func (c *Comparer) Run(ctx context.Context) error {
 			continue
 		}
 		again, took, err := c.round(ctx)
-		next := max(interval, compareShare*took)
+		next := max(interval, min(compareShare*took, compareAtLeast))
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -92,8 +95,11 @@ func (c *Comparer) round(ctx context.Context) (again bool, took time.Duration, e
 	for _, found := range noted.Kvs {
 		before[string(found.Key)] = string(found.Value)
 	}
-	now := judge(members, hashes)
+	now := judge(members, hashes, before)
 	keep(before, now, members, hashes)
+	if c.found != nil && len(hashes) < 2 && len(members) > 1 {
+		return false, took, nil // nothing was compared, which takes nothing back
+	}
 	if same(before, now) {
 		c.found = nil
 		return false, took, nil
@@ -106,8 +112,29 @@ func (c *Comparer) round(ctx context.Context) (again bool, took time.Duration, e
 	return false, took, c.note(ctx, before, now)
 }
 
-// judge says by their hashes which members are damaged, by the keys of that, and why. Those that cannot be compared are left out.
-func judge(members []store.Peer, hashes map[uint64]uint32) map[string]string {
+// judge says by their hashes which members are damaged, by the keys of that, and why. Those that cannot be compared are left out. What a majority has said of a member stays true as long as no majority
+// says otherwise: before is what is noted.
+func judge(members []store.Peer, hashes map[uint64]uint32, before map[string]string) map[string]string {
+	damaged, right := differ(members, hashes)
+	if right {
+		return damaged
+	}
+	known, others := make(map[string]string), maps.Clone(hashes)
+	for id := range hashes {
+		if reason, ok := before[peers.DamagedKey(id, true)]; ok {
+			known[peers.DamagedKey(id, true)] = reason
+			delete(others, id)
+		}
+	}
+	if len(known) > 0 {
+		damaged, _ = differ(members, others)
+		maps.Copy(damaged, known)
+	}
+	return damaged
+}
+
+// differ says which members hold other data than others. It reports whether a majority of the voting members holds the same.
+func differ(members []store.Peer, hashes map[uint64]uint32) (damaged map[string]string, majority bool) {
 	groups, voters, nodes := make(map[uint32][]store.Peer), 0, make(map[uint32][]string)
 	for _, member := range members {
 		if !member.Learner {
@@ -118,10 +145,7 @@ func judge(members []store.Peer, hashes map[uint64]uint32) map[string]string {
 			nodes[hash] = append(nodes[hash], member.Node)
 		}
 	}
-	damaged := make(map[string]string)
-	if len(groups) < 2 {
-		return damaged
-	}
+	damaged = make(map[string]string)
 	var right []string
 	for hash, group := range groups {
 		if votes := slices.DeleteFunc(slices.Clone(group), func(member store.Peer) bool { return member.Learner }); 2*len(votes) > voters {
@@ -131,7 +155,7 @@ func judge(members []store.Peer, hashes map[uint64]uint32) map[string]string {
 	for hash, group := range groups {
 		for _, member := range group {
 			switch {
-			case slices.Equal(nodes[hash], right):
+			case len(groups) == 1, slices.Equal(nodes[hash], right):
 			case right != nil:
 				damaged[peers.DamagedKey(member.ID, true)] = fmt.Sprintf("it holds other data than that of %s, and gives no access: run `reeve store replace %s`",
 					strings.Join(right, ", "), member.Node)
@@ -147,11 +171,14 @@ func judge(members []store.Peer, hashes map[uint64]uint32) map[string]string {
 			}
 		}
 	}
-	return damaged
+	return damaged, right != nil
 }
 
-// keep takes over what is noted of the members that could not be compared: that one does not answer mends nothing.
+// keep takes over what is noted of the members that could not be compared: that one does not answer mends nothing. The only member of a store differs from nobody.
 func keep(before, now map[string]string, members []store.Peer, hashes map[uint64]uint32) {
+	if len(members) == 1 {
+		return
+	}
 	for _, member := range members {
 		if _, compared := hashes[member.ID]; compared && len(hashes) > 1 {
 			continue

@@ -25,6 +25,7 @@ func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		members []store.Peer
 		hashes  map[uint64]uint32
+		noted   uint64 // as certainly damaged, before
 		certain []uint64
 		doubted []uint64
 	}{
@@ -36,6 +37,9 @@ func TestJudge(t *testing.T) {
 		"two of a store of two": {members: two, hashes: map[uint64]uint32{1: 7, 2: 8}, doubted: []uint64{1, 2}},
 		"the third is away":     {members: three, hashes: map[uint64]uint32{1: 7, 2: 8}, doubted: []uint64{1, 2}},
 		"a learner differs":     {members: append(slices.Clone(three), learner), hashes: map[uint64]uint32{1: 7, 2: 7, 3: 7, 4: 8}, certain: []uint64{4}},
+		"one more is away":      {members: three, hashes: map[uint64]uint32{1: 7, 3: 8}, noted: 3, certain: []uint64{3}},
+		"a majority takes back": {members: three, hashes: map[uint64]uint32{1: 8, 2: 7, 3: 7}, noted: 3, certain: []uint64{1}},
+		"another one, too":      {members: append(slices.Clone(three), voter(4)), hashes: map[uint64]uint32{1: 7, 2: 9, 3: 8}, noted: 3, certain: []uint64{3}, doubted: []uint64{1, 2}},
 		"a learner decides not": {members: append(slices.Clone(two), learner), hashes: map[uint64]uint32{1: 7, 2: 8, 4: 7}, doubted: []uint64{1, 2, 4}},
 	} {
 		var want []string
@@ -45,7 +49,8 @@ func TestJudge(t *testing.T) {
 		for _, id := range test.doubted {
 			want = append(want, peers.DamagedKey(id, false))
 		}
-		found := judge(test.members, test.hashes)
+		before := map[string]string{peers.DamagedKey(test.noted, true): "run `reeve store replace reeve-3`"}
+		found := judge(test.members, test.hashes, before)
 		slices.Sort(want)
 		if got := slices.Sorted(maps.Keys(found)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, found, want)
@@ -70,10 +75,11 @@ func (h *hashing) Hashes(context.Context) (map[uint64]uint32, time.Duration, err
 	return h.hashes, 0, nil
 }
 
-// TestDamageIsNotedOnceItWasSeenTwice notes what two looks have found, keeps it while the member does not answer, and takes it back when it is like the others, or gone.
+// TestDamageIsNotedOnceItWasSeenTwice notes what two looks have found, keeps it while the member does not answer, and takes it back when it is like the others, or the only one.
 func TestDamageIsNotedOnceItWasSeenTwice(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
-	h := &hashing{Store: s, members: []store.Peer{{ID: 1, Node: "reeve-1"}, {ID: 2, Node: "reeve-2"}, {ID: 3, Node: "reeve-3"}}}
+	members := []store.Peer{{ID: 1, Node: "reeve-1"}, {ID: 2, Node: "reeve-2"}, {ID: 3, Node: "reeve-3"}}
+	h := &hashing{Store: s}
 	c := &Comparer{Log: hclog.NewNullLogger(), Store: h}
 	noted := func() []string {
 		t.Helper()
@@ -92,19 +98,30 @@ func TestDamageIsNotedOnceItWasSeenTwice(t *testing.T) {
 		hashes  map[uint64]uint32
 		again   bool
 		damaged []string
+		left    int // how many members there are
 	}{
-		{"well", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil},
-		{"once", map[uint64]uint32{1: 7, 2: 8, 3: 7}, true, nil},
-		{"it was nothing", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil},
-		{"once more", map[uint64]uint32{1: 7, 2: 8, 3: 7}, true, nil},
-		{"another one", map[uint64]uint32{1: 7, 2: 7, 3: 8}, true, nil},
-		{"that one twice", map[uint64]uint32{1: 7, 2: 7, 3: 9}, false, []string{peers.DamagedKey(3, true)}},
-		{"it is away", map[uint64]uint32{1: 7, 2: 7}, false, []string{peers.DamagedKey(3, true)}},
-		{"nobody answers", map[uint64]uint32{1: 7}, false, []string{peers.DamagedKey(3, true)}},
-		{"like the others", map[uint64]uint32{1: 7, 2: 7, 3: 7}, true, []string{peers.DamagedKey(3, true)}},
-		{"twice", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil},
+		{"well", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil, 3},
+		{"once", map[uint64]uint32{1: 7, 2: 8, 3: 7}, true, nil, 3},
+		{"it was nothing", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil, 3},
+		{"once more", map[uint64]uint32{1: 7, 2: 8, 3: 7}, true, nil, 3},
+		{"another one", map[uint64]uint32{1: 7, 2: 7, 3: 8}, true, nil, 3},
+		{"that one twice", map[uint64]uint32{1: 7, 2: 7, 3: 9}, false, []string{peers.DamagedKey(3, true)}, 3},
+		{"it is away", map[uint64]uint32{1: 7, 2: 7}, false, []string{peers.DamagedKey(3, true)}, 3},
+		{"nobody answers", map[uint64]uint32{1: 7}, false, []string{peers.DamagedKey(3, true)}, 3},
+		{"like the others", map[uint64]uint32{1: 7, 2: 7, 3: 7}, true, []string{peers.DamagedKey(3, true)}, 3},
+		{"twice", map[uint64]uint32{1: 7, 2: 7, 3: 7}, false, nil, 3},
+		{"one differs", map[uint64]uint32{1: 7, 2: 7, 3: 8}, true, nil, 3},
+		{"its majority is busy", map[uint64]uint32{}, false, nil, 3},
+		{"it still does", map[uint64]uint32{1: 7, 2: 7, 3: 8}, false, []string{peers.DamagedKey(3, true)}, 3},
+		{"a good one is away", map[uint64]uint32{1: 7, 3: 8}, false, []string{peers.DamagedKey(3, true)}, 3},
+		{"it is replaced", map[uint64]uint32{1: 7, 2: 7}, true, []string{peers.DamagedKey(3, true)}, 2},
+		{"it was", map[uint64]uint32{1: 7, 2: 7}, false, nil, 2},
+		{"two differ", map[uint64]uint32{1: 7, 2: 8}, true, nil, 2},
+		{"they still do", map[uint64]uint32{1: 7, 2: 8}, false, []string{peers.DamagedKey(1, false), peers.DamagedKey(2, false)}, 2},
+		{"one is left", nil, true, []string{peers.DamagedKey(1, false), peers.DamagedKey(2, false)}, 1},
+		{"it differs from nobody", nil, false, nil, 1},
 	} {
-		h.hashes = look.hashes
+		h.hashes, h.members = look.hashes, members[:look.left]
 		again, _, err := c.round(storetest.Context(t))
 		if err != nil || again != look.again || !slices.Equal(noted(), look.damaged) {
 			t.Fatalf("%s: noted %v, to be looked at again %t, %v", look.what, noted(), again, err)

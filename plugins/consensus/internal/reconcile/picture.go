@@ -287,7 +287,7 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 	_, cuts := store.Links(p.peers, p.answers)
 	for _, peer := range p.peers {
 		_, answers := p.answers[peer.ID]
-		told := &consensusv1.StoreStateMember{NodeId: peer.Node, MemberId: peers.FormatMember(peer.ID), Learner: peer.Learner, Healthy: answers, Damage: p.damaged[peer.ID]}
+		told := &consensusv1.StoreStateMember{NodeId: peer.Node, MemberId: peers.FormatMember(peer.ID), Learner: peer.Learner, Healthy: answers, Damage: p.damaged[peer.ID], DamageCertain: p.distrusted[peer.ID]}
 		for _, cut := range cuts {
 			if cut.From == peer.Node {
 				told.Unreached = append(told.Unreached, cut.To)

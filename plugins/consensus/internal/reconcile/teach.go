@@ -33,6 +33,9 @@ func (m *Members) teach(ctx context.Context, p *picture, peer store.Peer) error 
 	if !p.keeps(peer.ID, peer.Node) {
 		return m.drop(ctx, p, peer, "")
 	}
+	if p.distrusted[peer.ID] {
+		return m.drop(ctx, p, peer, p.damaged[peer.ID]) // its vote could keep the others from having a majority
+	}
 	if answers && state.Applied > m.learner.applied {
 		m.learner.applied, m.learner.since = state.Applied, now
 	}

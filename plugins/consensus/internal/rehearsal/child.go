@@ -58,7 +58,7 @@ func rehearse() (*Found, error) {
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, bound); err != nil {
 		return nil, fmt.Errorf("bound the memory of the rehearsal: %w", err)
 	}
-	// The kernel ends this process before the member, if it must end one. Whether it may be told does not matter.
+	// The kernel ends this process before the member where the machine has too little memory, and the role's own bound is not exceeded. Whether it may be told does not matter.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	ctx, cancel := context.WithTimeout(context.Background(), plan.Within)
 	defer cancel()

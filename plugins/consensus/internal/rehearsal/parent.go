@@ -104,8 +104,11 @@ func Run(ctx context.Context, plan Plan) (*Found, error) {
 
 // reasonOf says why the process ended.
 func reasonOf(exit *exec.ExitError, complaints string, memory int64) string {
-	// Go's runtime, the kernel, and the race detector each say it in other words.
-	if strings.Contains(complaints, "out of memory") || strings.Contains(complaints, "allocate") {
+	// Go's runtime, the kernel, the C library, and the race detector each say it in other words.
+	for _, said := range []string{"out of memory", "allocate", "pthread_create failed", "new OS thread"} {
+		if !strings.Contains(complaints, said) {
+			continue
+		}
 		return fmt.Sprintf("its rehearsal needs more than %d MiB of memory: raise the role's limit of memory", memory>>20)
 	}
 	if lines := strings.Split(strings.TrimSpace(complaints), "\n"); lines[0] != "" {

@@ -130,6 +130,9 @@ func TestTwoMembersThatDiffer(t *testing.T) {
 	c.start("reeve-2", soon).join()
 	c.await(client, "both vote", settled("reeve-1", "reeve-2"))
 	c.put(client, "precious", "gold")
+	if _, err := c.nodes["reeve-2"].client().Get(t.Context(), "/reeve/users/curator/precious"); err != nil { // which waits until this member has applied it
+		t.Fatal(err)
+	}
 	c.nodes["reeve-2"].stop()
 	c.falsify("reeve-2", "gold", "lead")
 	if err := c.start("reeve-2", soon).form("existing"); err != nil {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -122,7 +123,7 @@ func (r *running) member(ctx context.Context) (*consensusv1.MemberState, error) 
 		return nil, status.Error(codes.Unavailable, "consensus: the member has not read its data yet; try again")
 	}
 	state := local.State(ctx)
-	state.Recovery = promise.Message()
+	state.Recovery, state.Damage = promise.Message(), local.Damage()
 	return state, nil
 }
 
@@ -201,12 +202,23 @@ func (r *running) promise(ctx context.Context, id, node string) error {
 	case !state.Voter:
 		return status.Error(codes.FailedPrecondition, "consensus: this member does not vote yet, and cannot be the only one: recover by one that votes, or restore a snapshot")
 	}
+	damage := local.Damage()
 	return r.stopped(ctx, func(config Config, last *store.Local) error {
 		if last == nil {
 			return status.Error(codes.Unavailable, "consensus: the member has stopped by itself; try again")
 		}
+		state := last.State(context.Background())
+		state.Damage = damage
+		// etcd would end the process when it finds such a page, again at every start, and there is no way back from there.
+		var broken *store.DamagedError
+		switch err := store.Inspect(ctx, config.DataDirectory, state.NodeId); {
+		case errors.As(err, &broken):
+			state.Damage, state.Unusable = fmt.Sprintf("%s is damaged: %v", broken.File, broken.Cause), true
+		case err != nil:
+			return status.Errorf(codes.Unavailable, "consensus: %v", err)
+		}
 		promise := &store.Promise{ID: id, Node: node, Phase: store.Promised}
-		if err := promise.Keep(last.State(context.Background())); err != nil {
+		if err := promise.Keep(state); err != nil {
 			return status.Errorf(codes.Internal, "consensus: %v", err)
 		}
 		if err := promise.Write(config.DataDirectory); err != nil {
@@ -261,6 +273,8 @@ func (s *Service) RecoverQuorum(ctx context.Context, request *consensusv1.Recove
 		return nil, status.Error(codes.FailedPrecondition, "consensus: this member has not promised this recovery")
 	case promise.Node == "" || promise.Node != promise.State().GetNodeId():
 		return nil, status.Errorf(codes.FailedPrecondition, "consensus: by the recovery %s the member of node %q becomes the only one, not that of node %s", promise.ID, promise.Node, promise.State().GetNodeId())
+	case promise.State().Unusable:
+		return nil, status.Errorf(codes.FailedPrecondition, "consensus: this member cannot become the only one: %s; give the recovery up with --abandon", promise.State().Damage)
 	case promise.Phase == store.Promised:
 		err := r.stopped(ctx, func(config Config, _ *store.Local) error {
 			promise.Phase = store.Begun

@@ -79,9 +79,13 @@ func TestRecoverQuorum(t *testing.T) {
 	storetest.Eventually(t, "the survivor has the writes", func() bool {
 		return survivor.member().AppliedIndex >= c.nodes["reeve-1"].member().CommittedIndex
 	})
-	if _, err := survivor.promise(oneRecovery, ""); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "has a quorum, and member") {
-		t.Fatalf("with a quorum it promises: %v", err)
-	}
+	storetest.Eventually(t, "with a quorum it promises nothing", func() bool {
+		_, err := survivor.promise(oneRecovery, "")
+		if err == nil { // it saw none for a moment
+			_, _ = survivor.AbandonRecovery(storetest.Context(t), &consensusv1.AbandonRecoveryRequest{RecoveryId: oneRecovery})
+		}
+		return status.Code(err) == codes.FailedPrecondition && strings.Contains(err.Error(), "has a quorum, and member")
+	})
 	survivor.stop()
 	lost := c.put(client, "lost", "only the two have it")
 	c.nodes["reeve-1"].stop()
@@ -116,10 +120,11 @@ func TestRecoverQuorum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after.Generation < uint64(began.Unix()) || hex.EncodeToString(after.GenerationId) != oneRecovery || !after.Quorum || len(after.Members) != 1 || after.MemberId == before.MemberId || after.Revision < before.Revision+1_000_000_000 ||
+	if after.Generation < uint64(began.Unix()) || hex.EncodeToString(after.GenerationId) != oneRecovery || len(after.Members) != 1 || after.MemberId == before.MemberId || after.Revision < before.Revision+1_000_000_000 ||
 		after.Recovery.GetPhase() != consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_DONE {
 		t.Errorf("recovered: %v", after)
 	}
+	storetest.Eventually(t, "it has a quorum of itself", func() bool { return survivor.member().Quorum })
 	if err := <-forming; err != nil {
 		t.Fatal(err)
 	}
@@ -276,6 +281,39 @@ func TestAbandonedRecovery(t *testing.T) {
 	}
 }
 
+// TestUnusableSurvivor holds that a member whose log is damaged says so when it has promised, and never becomes the only one.
+func TestUnusableSurvivor(t *testing.T) {
+	c, _ := grown(t, "reeve-1", "reeve-2")
+	c.nodes["reeve-2"].stop()
+	survivor := c.nodes["reeve-1"]
+	segments, err := filepath.Glob(filepath.Join(c.root, "reeve-1", "data", "etcd", "member", "wal", "*.wal"))
+	if err != nil || len(segments) == 0 {
+		t.Fatal(segments, err)
+	}
+	log, err := os.OpenFile(segments[0], os.O_RDWR, 0) // which etcd writes further
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	one := make([]byte, 1)
+	if _, err := log.ReadAt(one, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.WriteAt([]byte{^one[0]}, 1000); err != nil {
+		t.Fatal(err)
+	}
+	state := survivor.promised(oneRecovery, "reeve-1")
+	if !state.Unusable || !strings.Contains(state.Damage, filepath.Base(segments[0])) {
+		t.Errorf("promised: %v", state)
+	}
+	if _, err := survivor.recoverQuorum(oneRecovery); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "--abandon") {
+		t.Errorf("it becomes the only one: %v", err)
+	}
+	if _, err := survivor.AbandonRecovery(storetest.Context(t), &consensusv1.AbandonRecoveryRequest{RecoveryId: oneRecovery}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDataOfAnotherGeneration is refused a place, whoever has it.
 func TestDataOfAnotherGeneration(t *testing.T) {
 	c, client := grown(t, "reeve-1", "reeve-2")
@@ -299,7 +337,12 @@ func TestDataOfAnotherGeneration(t *testing.T) {
 		request := joinRequest(t, "ab", "127.0.0.1:1")
 		request.HasData = true
 		test.change(request)
-		answer, err := c.ask("reeve-3", "reeve-1", request)
+		var answer *consensusv1.JoinResponse
+		var err error
+		storetest.Eventually(t, name+" is answered", func() bool {
+			answer, err = c.ask("reeve-3", "reeve-1", request)
+			return status.Code(err) != codes.Unavailable
+		})
 		if status.Code(err) != test.code {
 			t.Errorf("%s: %v", name, err)
 		}

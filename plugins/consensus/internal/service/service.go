@@ -247,8 +247,8 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				}
 				continue
 			}
-			attempt.fail(err)
 			if errors.As(err, &broken) {
+				attempt.fail(err)
 				return nil, fmt.Errorf("consensus: the store of cluster %s cannot be used: %w", attempt.plan.ClusterID, err)
 			}
 			switch {
@@ -260,6 +260,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 			default:
 				config.Log.Error("the store was not formed", "error", err)
 			}
+			attempt.fail(err) // whoever is answered sees the state of the role that belongs to the answer
 		}
 	}
 }

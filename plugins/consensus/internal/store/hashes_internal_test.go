@@ -26,7 +26,7 @@ func TestHashHoldsNobodyUp(t *testing.T) {
 	if err := errors.Join(os.Mkdir(config.Directory, 0o700), os.Mkdir(config.RuntimeDirectory, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s, err := Open(ctx, config, Plan{ClusterID: "c", NodeID: "reeve-1", ClusterUser: "curator", New: true})
 	if err != nil {

@@ -33,7 +33,7 @@ type DamagedError struct {
 
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the data of this node's member of the store cannot be used: %s is damaged: %v; if the store has other members, run `reeve store replace %s`, which has a new member take its place; "+
-		"if it has none, restore the cluster from a snapshot", e.File, e.Cause, e.Node)
+		"if these have no majority without it, run `reeve store recover-quorum` on one of them; if it has none, restore the cluster from a snapshot", e.File, e.Cause, e.Node)
 }
 
 // Unwrap implements the interface of package errors.
@@ -56,9 +56,9 @@ func (e *unreadError) Unwrap() error { return e.cause }
 
 func (e *unreadError) Is(target error) bool { return target == ErrWaiting }
 
-// inspect says which file of the member etcd could not use: a *DamagedError. Any other error says that it could not be looked. Both the log since its last snapshot and the database are read as a
+// Inspect says which file of the member etcd could not use: a *DamagedError. The member does not run. Any other error says that it could not be looked. Both the log since its last snapshot and the database are read as a
 // whole, as etcd does when it starts: where it finds a damaged page, some of its goroutines end the process.
-func inspect(ctx context.Context, directory, node string) error {
+func Inspect(ctx context.Context, directory, node string) error {
 	files := etcdDirectory(directory)
 	if !wal.Exist(datadir.ToWALDir(files)) {
 		return nil

@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -35,4 +37,19 @@ func (m *Local) State(ctx context.Context) *consensusv1.MemberState {
 		state.Voter = state.Voter || member.ID == server.MemberID() && !member.IsLearner
 	}
 	return state
+}
+
+// Damage is why the member's data is not to be trusted, as the leader has noted; empty: it is, as far as is known. It is asked only while the member runs.
+func (m *Local) Damage() (reason string) {
+	for _, certain := range []bool{true, false} {
+		key := []byte(peers.DamagedKey(uint64(m.server.MemberID()), certain))
+		_ = guard(func() error { // which may stop meanwhile
+			answer, err := m.server.KV().Range(context.Background(), key, nil, mvcc.RangeOptions{})
+			if err == nil && len(answer.KVs) > 0 && reason == "" {
+				reason = string(answer.KVs[0].Value)
+			}
+			return err
+		})
+	}
+	return reason
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -24,8 +25,8 @@ import (
 const (
 	// rehearsalBound is how long a rehearsal may take, after the copy: it is the store's disk and processors that it works on.
 	rehearsalBound = 10 * time.Minute
-	// rehearsalMemory is what a rehearsal may have where the role's memory is not bounded: otherwise half of that bound.
-	rehearsalMemory = int64(2 << 30)
+	// rehearsalMemory is what a rehearsal may have at most. rehearsalLeast is too little for one, so that it fails by itself.
+	rehearsalMemory, rehearsalLeast = int64(2 << 30), int64(32 << 20)
 	// logRoom is what the log of an etcd needs on the disk, that of one which is thrown away as well.
 	logRoom = int64(128 << 20)
 )
@@ -145,11 +146,7 @@ func (t *trial) rehearse(ctx context.Context, manifest *snapshot.Manifest) (*os.
 	checkpoint.Before(steps.Rehearse)
 	plan := rehearsal.Plan{
 		Directory: t.directory, Prefixes: make(map[string]string), Records: consensusv1.UserPrefix(t.store.plan.ClusterUser), Revision: manifest.Revision,
-		Memory: rehearsalMemory, Within: rehearsalBound,
-	}
-	// The SDK has told Go's garbage collector what the role may have.
-	if bound := debug.SetMemoryLimit(-1) / 2; bound < plan.Memory {
-		plan.Memory = bound
+		Memory: roomToRehearse(), Within: rehearsalBound,
 	}
 	for name := range t.expected.Counts {
 		plan.Prefixes[name] = consensusv1.UserPrefix(name)
@@ -174,6 +171,15 @@ func (t *trial) rehearse(ctx context.Context, manifest *snapshot.Manifest) (*os.
 		outcome.Users = nil
 	}
 	return records, outcome, nil
+}
+
+// roomToRehearse is how much memory a rehearsal may use: half of what the role may, of which the SDK has told Go's garbage collector, and no more than the member leaves. The kernel kills a role as a whole that exceeds its bound.
+func roomToRehearse() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(used)
+	left := limit - int64(used[0].Value.Uint64()-used[1].Value.Uint64())
+	return max(min(rehearsalMemory, limit/2, left), rehearsalLeast)
 }
 
 // compare holds what was found against what the store held.

@@ -8,7 +8,7 @@ import (
 )
 
 // Irreplaceable returns why the member of a node cannot be removed from the consensus store for a new one to take its place, in sentences: the others that answer must be a majority of
-// those that stay. Where it does not answer itself, they must be a majority of all, or nobody could decide it.
+// those that stay. One of two that differ counts: a person has said which of them is right. Where the member does not answer itself, they must be a majority of all, or nobody could decide it.
 func Irreplaceable(state *store.State, node string) []string {
 	if own := state.StoreMember(node); own == nil || !votes(own) {
 		return nil // who does not vote is not missed
@@ -19,7 +19,7 @@ func Irreplaceable(state *store.State, node string) []string {
 		switch id := member.GetNodeId(); {
 		case id == node || !votes(member):
 			continue
-		case member.GetHealthy() && member.GetDamage() == "" && runs(state.Nodes[id]):
+		case member.GetHealthy() && !member.GetDamageCertain() && runs(state.Nodes[id]):
 			answer = append(answer, id)
 		default:
 			silent = append(silent, id)

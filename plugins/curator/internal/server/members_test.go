@@ -21,7 +21,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// tell writes what the leader of the consensus store tells, as an answer to what is desired now. A member is "ID", with " learner", " silent" or " joining" behind it.
+// tell writes what the leader of the consensus store tells, as an answer to what is desired now. A member is "ID", with " learner", " silent", " joining", " doubted" or " damaged" behind it.
 func (c *cluster) tell(members ...string) {
 	c.t.Helper()
 	told := new(consensusv1.StoreState)
@@ -33,6 +33,8 @@ func (c *cluster) tell(members ...string) {
 			state.Learner = true
 		case "silent":
 			state.Healthy = false
+		case "doubted", "damaged":
+			state.Damage, state.DamageCertain = "it holds other data", how == "damaged"
 		case "joining":
 			state.MemberId, state.Healthy, state.Step = "", false, "it waits for the node to ask for its place"
 		}

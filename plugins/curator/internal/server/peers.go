@@ -275,7 +275,7 @@ func (p *peers) took(connection *peerConnection, n int) bool {
 	if !connection.known {
 		connection.left -= n
 	}
-	return connection.known || connection.left >= 0
+	return !connection.ended && (connection.known || connection.left >= 0)
 }
 
 // peerConnection is counted until it is closed.
@@ -292,6 +292,8 @@ type peerConnection struct {
 	// Guarded by the lock of peers: whether somebody was let in on it, or it is no stranger's for it ends, and how many bytes may be read until then.
 	known bool
 	left  int
+	// ended says that it is being closed: nothing is read from it any more.
+	ended bool
 	// calls is how many that began on it before are under way, and refusal what a stranger was told on it; expects says that the key is that of somebody in the cluster, once it was looked
 	// at. They are guarded too.
 	calls           int

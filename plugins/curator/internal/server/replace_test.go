@@ -58,4 +58,12 @@ func TestReplaceStoreMember(t *testing.T) {
 	c.tell(c.id, second+" silent")
 	_, err = replace(second, true)
 	wantCode(t, err, codes.FailedPrecondition, "no quorum")
+	// Whoever replaces one of two that differ says by that which of them is right.
+	c.tell(c.id+" doubted", second+" doubted")
+	if record, err := replace(second, true); err != nil || record.GetReplacedMember() != "m"+second {
+		t.Errorf("one of two that differ: %v, %v", record, err)
+	}
+	c.tell(c.id, second+" damaged", third)
+	_, err = replace(third, true)
+	wantCode(t, err, codes.FailedPrecondition, "no quorum", "those of "+second)
 }

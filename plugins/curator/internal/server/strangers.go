@@ -78,9 +78,10 @@ func (p *peers) forgetCalls(connection *peerConnection, calls int) {
 	}
 }
 
-// end closes a connection soon. The caller holds the lock.
+// end closes a connection soon, and takes nothing more from it until then. The caller holds the lock.
 func (p *peers) end(connection *peerConnection) {
 	p.know(connection)
+	connection.ended = true
 	go func() { _ = connection.Close() }()
 }
 

@@ -348,7 +348,11 @@ type MemberState struct {
 	// The members that it knows, itself among them.
 	Members []*StoreMember `protobuf:"bytes,15,rep,name=members,proto3" json:"members,omitempty"`
 	// What it has promised last; absent: nothing.
-	Recovery      *QuorumRecovery `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	Recovery *QuorumRecovery `protobuf:"bytes,16,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	// Why its data is not to be trusted; empty: it is, as far as is known.
+	Damage string `protobuf:"bytes,17,opt,name=damage,proto3" json:"damage,omitempty"`
+	// Whether etcd cannot use its files, as the damage says: it cannot become the only member.
+	Unusable      bool `protobuf:"varint,18,opt,name=unusable,proto3" json:"unusable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -493,6 +497,20 @@ func (x *MemberState) GetRecovery() *QuorumRecovery {
 		return x.Recovery
 	}
 	return nil
+}
+
+func (x *MemberState) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
+}
+
+func (x *MemberState) GetUnusable() bool {
+	if x != nil {
+		return x.Unusable
+	}
+	return false
 }
 
 // QuorumRecovery is the making of one survivor of a lost majority the only member of the store.
@@ -2398,7 +2416,9 @@ type StoreStateMember struct {
 	// Node IDs of the members that do not answer this one, although they answer another one, sorted.
 	Unreached []string `protobuf:"bytes,7,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	// Why its data is not to be trusted; empty: it is, as far as is known.
-	Damage        string `protobuf:"bytes,8,opt,name=damage,proto3" json:"damage,omitempty"`
+	Damage string `protobuf:"bytes,8,opt,name=damage,proto3" json:"damage,omitempty"`
+	// Whether that is certain: a majority holds other data. Otherwise members differ, and nobody can tell which is right.
+	DamageCertain bool `protobuf:"varint,9,opt,name=damage_certain,json=damageCertain,proto3" json:"damage_certain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2487,6 +2507,13 @@ func (x *StoreStateMember) GetDamage() string {
 		return x.Damage
 	}
 	return ""
+}
+
+func (x *StoreStateMember) GetDamageCertain() bool {
+	if x != nil {
+		return x.DamageCertain
+	}
+	return false
 }
 
 type JoinRequest struct {
@@ -3092,7 +3119,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\"reeve/consensus/v1/consensus.proto\x12\x12reeve.consensus.v1\"\x12\n" +
 	"\x10GetMemberRequest\"L\n" +
 	"\x11GetMemberResponse\x127\n" +
-	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"\xa7\x04\n" +
+	"\x06member\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.MemberStateR\x06member\"\xdb\x04\n" +
 	"\vMemberState\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
@@ -3114,7 +3141,9 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"generation\x12#\n" +
 	"\rgeneration_id\x18\x0e \x01(\fR\fgenerationId\x129\n" +
 	"\amembers\x18\x0f \x03(\v2\x1f.reeve.consensus.v1.StoreMemberR\amembers\x12>\n" +
-	"\brecovery\x18\x10 \x01(\v2\".reeve.consensus.v1.QuorumRecoveryR\brecovery\"x\n" +
+	"\brecovery\x18\x10 \x01(\v2\".reeve.consensus.v1.QuorumRecoveryR\brecovery\x12\x16\n" +
+	"\x06damage\x18\x11 \x01(\tR\x06damage\x12\x1a\n" +
+	"\bunusable\x18\x12 \x01(\bR\bunusable\"x\n" +
 	"\x0eQuorumRecovery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12=\n" +
@@ -3248,7 +3277,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2'.reeve.consensus.v1.StoreGenerationKindR\x04kind\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05taken\x18\x06 \x01(\x03R\x05taken\x12\x17\n" +
-	"\anode_id\x18\a \x01(\tR\x06nodeId\"\xdc\x01\n" +
+	"\anode_id\x18\a \x01(\tR\x06nodeId\"\x83\x02\n" +
 	"\x10StoreStateMember\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x18\n" +
@@ -3257,7 +3286,8 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
 	"\x05stuck\x18\x06 \x01(\bR\x05stuck\x12\x1c\n" +
 	"\tunreached\x18\a \x03(\tR\tunreached\x12\x16\n" +
-	"\x06damage\x18\b \x01(\tR\x06damage\"\xf5\x01\n" +
+	"\x06damage\x18\b \x01(\tR\x06damage\x12%\n" +
+	"\x0edamage_certain\x18\t \x01(\bR\rdamageCertain\"\xf5\x01\n" +
 	"\vJoinRequest\x12!\n" +
 	"\fpeer_address\x18\x01 \x01(\tR\vpeerAddress\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\x18\n" +
