@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,12 +152,10 @@ func TestNothingIsLost(t *testing.T) {
 			return result.Code == 0, result.String()
 		})
 	}
-	nodes = fleet.Await(t, c, 1, patience, "three new nodes", fleet.AllReady(3))
-	for _, id := range made {
-		if fleet.ByID(nodes, id).ID == "" {
-			t.Errorf("node %s is none of the cluster: %v", id, nodes)
-		}
-	}
+	fleet.Await(t, c, 1, patience, "three new nodes, and no other", func(nodes []fleet.Node) bool {
+		left := slices.DeleteFunc(slices.Clone(nodes), func(node fleet.Node) bool { return node.State == "Decommissioned" })
+		return fleet.AllReady(3)(left) && !slices.ContainsFunc(left, func(node fleet.Node) bool { return node.ID == ids[1] || node.ID == ids[2] || node.ID == ids[3] })
+	})
 	c.MustReeve(t, "plugin", "add", "--approve", c.Programs.Lighthouse())
 	c.MustReeve(t, "node", "role", "add", made[1], "lighthouse", "--wait")
 	eventually.True(t, patience, "the counter is what it was in the snapshot", func() (bool, string) {
