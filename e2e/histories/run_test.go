@@ -61,20 +61,10 @@ func (s *scene) objects() []string {
 func (s *scene) run(t *testing.T, number int, fault fault, seed uint64) result {
 	t.Helper()
 	began := time.Now()
-	work := &workload{
-		history: history.New(s.pending), prefix: fmt.Sprintf("h%d", number), others: s.others, modelled: s.modelled,
-		tickets: make(map[string]string), generations: make(map[string]uint64), readWithin: callTimeout,
-	}
+	work, initial := s.workload(t, fmt.Sprintf("h%d", number))
 	if fault.failOver {
 		// None of these reads may fail, and a machine that has other work is no reason to.
 		work.readWithin = patience
-	}
-	initial := make(map[string]history.NodeState)
-	for _, node := range s.records(t) {
-		id := node.GetRecord().GetId()
-		initial[id] = stateOf(node.GetRecord())
-		work.nodes = append(work.nodes, id)
-		work.generations[id] = initial[id].Generation
 	}
 	stop := s.clients(work, number, seed)
 	defer stop()
@@ -111,6 +101,23 @@ func (s *scene) run(t *testing.T, number int, fault fault, seed uint64) result {
 	return r
 }
 
+// workload is that of a run whose notes and values begin with a prefix, and how the nodes are before it.
+func (s *scene) workload(t *testing.T, prefix string) (work *workload, initial map[string]history.NodeState) {
+	t.Helper()
+	work = &workload{
+		history: history.New(s.pending), prefix: prefix, others: s.others, modelled: s.modelled,
+		tickets: make(map[string]string), generations: make(map[string]uint64), readWithin: callTimeout,
+	}
+	initial = make(map[string]history.NodeState)
+	for _, node := range s.records(t) {
+		id := node.GetRecord().GetId()
+		initial[id] = stateOf(node.GetRecord())
+		work.nodes = append(work.nodes, id)
+		work.generations[id] = initial[id].Generation
+	}
+	return work, initial
+}
+
 // clients starts all clients of a run; stop ends them, and may be called twice.
 func (s *scene) clients(work *workload, number int, seed uint64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -139,28 +146,38 @@ func (s *scene) finals(t *testing.T, work *workload) (finals []history.Final) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, curator := range s.curators {
-		final := history.Final{Curator: curator.name, Nodes: make(map[string]history.NodeState)}
-		began := work.history.Now()
-		answers, err := readNodes(ctx, curator.api)
-		if err != nil {
-			t.Fatalf("%s, when everything has healed: %v", curator.name, err)
-		}
-		for id, answer := range answers {
-			final.Nodes[id] = answer.(history.NodeOutput).State
-			work.history.Add(history.Call{Client: "in the end", Object: id, Input: history.NodeInput{}, Output: answer, Began: began, Ended: work.history.Now()})
-		}
-		began = work.history.Now()
-		tickets, err := readTickets(ctx, curator.api, work.prefix)
-		if err != nil {
-			t.Fatalf("%s, when everything has healed: %v", curator.name, err)
-		}
-		final.Notes = notesOf(tickets)
-		work.history.Add(history.Call{
-			Client: "in the end", Object: history.Tickets, Input: history.TicketInput{}, Output: history.TicketOutput{Notes: final.Notes}, Began: began, Ended: work.history.Now(),
-		})
-		finals = append(finals, final)
+		finals = append(finals, work.final(ctx, t, curator))
 	}
 	return finals
+}
+
+// final asks a curator for everything that the run is about.
+func (w *workload) final(ctx context.Context, t *testing.T, curator *access) history.Final {
+	t.Helper()
+	final := history.Final{Curator: curator.name, Nodes: make(map[string]history.NodeState)}
+	began := w.history.Now()
+	answers, err := readNodes(ctx, curator.api)
+	if err != nil {
+		t.Fatalf("%s, in the end: %v", curator.name, err)
+	}
+	for _, id := range w.nodes {
+		answer, ok := answers[id].(history.NodeOutput)
+		if !ok {
+			t.Fatalf("%s, in the end, has no node %s", curator.name, id)
+		}
+		final.Nodes[id] = answer.State
+		w.history.Add(history.Call{Client: "in the end", Object: id, Input: history.NodeInput{}, Output: answer, Began: began, Ended: w.history.Now()})
+	}
+	began = w.history.Now()
+	tickets, err := readTickets(ctx, curator.api, w.prefix)
+	if err != nil {
+		t.Fatalf("%s, in the end: %v", curator.name, err)
+	}
+	final.Notes = notesOf(tickets)
+	w.history.Add(history.Call{
+		Client: "in the end", Object: history.Tickets, Input: history.TicketInput{}, Output: history.TicketOutput{Notes: final.Notes}, Began: began, Ended: w.history.Now(),
+	})
+	return final
 }
 
 // tidy takes the tickets of a run back: a cluster keeps only so many.

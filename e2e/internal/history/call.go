@@ -152,6 +152,21 @@ func (h *History) Calls() []Call {
 	return append([]Call(nil), h.calls...)
 }
 
+// At is the calls as they are for whoever reads what was kept at one moment between from and to: those that had ended before, and of those under way between, the writes, which may have had their effect or not.
+func At(calls []Call, from, to time.Duration) (kept []Call) {
+	for _, call := range calls {
+		switch {
+		case call.Ended < from:
+		case call.Began > to || !call.Write() || call.Outcome != Answered && call.Outcome != Unknown:
+			continue
+		default:
+			call.Outcome, call.Output = Unknown, nil
+		}
+		kept = append(kept, call)
+	}
+	return kept
+}
+
 // Pending are the writes among calls whose outcome is not known.
 func Pending(calls []Call) (pending []Call) {
 	for _, call := range calls {

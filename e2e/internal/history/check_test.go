@@ -128,6 +128,31 @@ func TestCheck(t *testing.T) {
 }
 
 // A write of an earlier run whose outcome nobody knows may have its effect in this one.
+// TestAt holds what was kept at a moment against what was acknowledged before, and what began later.
+func TestAt(t *testing.T) {
+	calls := new(script).
+		tickets("a", 1, 2, create("before"), done).
+		tickets("a", 3, 12, create("across"), done).
+		tickets("b", 11, 14, create("within"), done).
+		tickets("b", 15, 16, list, listed("across", "before", "within")).
+		tickets("a", 21, 22, create("after"), done).calls
+	for name, test := range map[string]struct {
+		notes   []string
+		verdict history.Verdict
+	}{
+		"nothing of what was under way": {[]string{"before"}, history.Linearizable},
+		"some of it":                    {[]string{"before", "within"}, history.Linearizable},
+		"a write is lost":               {[]string{"across"}, history.Violated},
+		"a write of later":              {[]string{"across", "after", "before", "within"}, history.Violated},
+	} {
+		kept := history.At(calls, 10*time.Second, 20*time.Second)
+		kept = append(kept, new(script).tickets("in the end", 100, 101, list, listed(test.notes...)).calls...)
+		if found := history.Worst(history.Check(kept, nil, time.Minute, "")); found != test.verdict {
+			t.Errorf("%s: %s", name, found)
+		}
+	}
+}
+
 func TestPending(t *testing.T) {
 	earlier := history.Pending(new(script).unknown("a", nodeA, 1, 2, set("x")).unknown("a", nodeA, 3, 4, get).node("a", 5, 6, set("y"), 2, "y", true).calls)
 	if len(earlier) != 1 {
