@@ -18,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/etcdtest"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -77,7 +78,7 @@ func TestAudit(t *testing.T) {
 		if (entry.GetCode() == "OK") != (entry.GetReason() == "") {
 			t.Errorf("%s: the reason is %q", want, entry.GetReason())
 		}
-		if !strings.HasPrefix(entry.GetAddress(), "127.0.0.1:") || entry.GetNodeId() != "reeve-00000000000000000000000000000000" || entry.GetTime().AsTime().Before(began) {
+		if !strings.HasPrefix(entry.GetAddress(), "127.0.0.1:") || entry.GetNodeId() != c.id || entry.GetTime().AsTime().Before(began) {
 			t.Errorf("%s: %v", want, entry)
 		}
 		if i > 0 && entry.GetSequence() >= got[i-1].GetSequence() {
@@ -233,7 +234,8 @@ func TestUnprovenCallersAreCounted(t *testing.T) {
 
 func TestAuditPages(t *testing.T) {
 	c := newCluster(t)
-	second := start(t, etcd, c.prefix, func(config *server.Config) { config.NodeID = "reeve-11111111111111111111111111111111" }).ready()
+	other := identity.NodeID(public(c.secondNode()))
+	second := start(t, etcd, c.prefix, func(config *server.Config) { config.NodeID = other }).ready()
 	clients := []clusterv1.ManagementServiceClient{c.asOwner(), clusterv1.NewManagementServiceClient(c.dial(second, selfSigned(t, c.owner)))}
 	const each = 60
 	var group sync.WaitGroup

@@ -391,8 +391,8 @@ func TestReplaceOwner(t *testing.T) {
 	})
 	c.owner = next
 	newest := c.newest() // by the next owner
-	want := &clusterv1.AuditEntry{Rpc: "ReplaceOwner", Caller: "core of node reeve-00000000000000000000000000000000", Kind: clusterv1.Caller_CALLER_CORE,
-		Address: "local", Parameters: map[string]string{"requester": "user 0"}, Code: "OK", NodeId: "reeve-00000000000000000000000000000000"}
+	want := &clusterv1.AuditEntry{Rpc: "ReplaceOwner", Caller: "core of node " + c.id, Kind: clusterv1.Caller_CALLER_CORE,
+		Address: "local", Parameters: map[string]string{"requester": "user 0"}, Code: "OK", NodeId: c.id}
 	entries := slices.DeleteFunc(c.log(20), func(e *clusterv1.AuditEntry) bool { return e.GetRpc() != "ReplaceOwner" })
 	if newest == nil || len(entries) != 7 {
 		t.Fatalf("%d entries", len(entries))

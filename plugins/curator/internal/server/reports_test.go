@@ -353,7 +353,8 @@ func TestReportsOfTheGenesis(t *testing.T) {
 			wantCode(t, err, codes.InvalidArgument, test.text)
 		})
 	}
-	c := &cluster{t: t, prefix: etcd.NewPrefix(), owner: newKey(t), node: newKey(t)}
+	c := &cluster{t: t, prefix: etcd.NewPrefix(), owner: newKey(t)}
+	c.node = firstNode(c.prefix)
 	c.curator = start(t, etcd, c.prefix, nil)
 	response, err := c.curator.service.Bootstrap(t.Context(), ask(c.owner, c.node))
 	if err != nil {

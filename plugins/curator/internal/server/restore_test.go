@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -103,6 +104,24 @@ func TestRestore(t *testing.T) {
 	if again, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: id}); err != nil || again.GetNode().GetRecord().GetGeneration() != 1 {
 		t.Errorf("again: %v, %v", again, err)
 	}
+}
+
+// TestRestoredNodeComesFirst holds that a curator of a restored store serves nobody before its node is in the cluster.
+func TestRestoredNodeComesFirst(t *testing.T) {
+	c := newCluster(t)
+	node := newKey(t)
+	second := start(t, etcd, c.prefix, func(config *server.Config) { config.NodeID = identity.NodeID(public(node)) })
+	for range 50 { // which takes far longer than to begin to serve
+		_, err := second.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: request(node, newKey(t))})
+		wantCode(t, err, codes.FailedPrecondition, "owner key")
+	}
+	if state, _ := second.host.state.Get(); state != "" {
+		t.Errorf("the curator serves a cluster without its node: it is %q", state)
+	}
+	if _, err := second.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: request(node, c.owner)}); err != nil {
+		t.Fatal(err)
+	}
+	second.ready()
 }
 
 // TestRestoreWithAnotherBuild holds that former nodes keep the build that they have, and that what the owner has decided about grants stays so, with the reports of the build that is brought.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"slices"
@@ -78,7 +79,7 @@ func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server
 	t.Helper()
 	config := server.Config{
 		Client: etcd.Client(t, prefix), Leases: etcd.Leases(t), ClusterUser: "curator", Bootstrap: bootstrap.NewService(time.Now), Host: new(host),
-		NodeID: "reeve-00000000000000000000000000000000", Role: "curator",
+		NodeID: identity.NodeID(public(firstNode(prefix))), Role: "curator",
 		Configuration: configuration.Configuration{Listen: "127.0.0.1:0"},
 		Log:           hclog.NewNullLogger(), HeartbeatTTL: heartbeatTTL, AnswerWithin: patience, LastWord: patience,
 	}
@@ -109,6 +110,12 @@ func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server
 		}
 	})
 	return c
+}
+
+// firstNode is the key of the first node of the cluster whose keys are below prefix.
+func firstNode(prefix string) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(prefix))
+	return ed25519.NewKeyFromSeed(seed[:])
 }
 
 // ready waits until the curator serves.
@@ -187,7 +194,8 @@ func newClusterOn(t *testing.T, etcd *etcdtest.Etcd, change func(*server.Config)
 // oneOfMany is a cluster of a test that has several.
 func oneOfMany(t *testing.T, etcd *etcdtest.Etcd, change func(*server.Config)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, prefix: etcd.NewPrefix(), owner: newKey(t), node: newKey(t)}
+	c := &cluster{t: t, prefix: etcd.NewPrefix(), owner: newKey(t)}
+	c.node = firstNode(c.prefix)
 	c.id = identity.NodeID(public(c.node))
 	c.curator = start(t, etcd, c.prefix, change)
 	request := c.request()

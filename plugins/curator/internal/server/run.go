@@ -86,8 +86,8 @@ func (c *Config) defaults() {
 	}
 }
 
-// Run serves the cluster API until ctx is done, and then returns nil. While the store holds no cluster, it waits for somebody to bootstrap
-// one.
+// Run serves the cluster API until ctx is done, and then returns nil. While the store holds no cluster with this node in it, it waits for
+// somebody to bootstrap one, or to restore the node into it.
 func Run(ctx context.Context, config Config) error {
 	config.defaults()
 	if err := checkBootstrap(); err != nil {
@@ -120,11 +120,12 @@ func Run(ctx context.Context, config Config) error {
 	config.Bootstrap.Attach(records, audited)
 	defer config.Bootstrap.Detach()
 
+	// A restored store has its cluster at once, and this node comes into it by BootstrapService.Restore. Until then that may still fail, so nobody is served, and the steward changes nothing.
 	snapshot, err := followed.Snapshots().Wait(ctx, func(snapshot *cache.Snapshot) bool {
-		return snapshot.Cluster != nil || snapshot.CheckCluster() != nil
+		return snapshot.Cluster != nil && snapshot.HasNode(config.NodeID) || snapshot.CheckCluster() != nil
 	})
 	if err != nil {
-		return nil // stopped while there was no cluster yet
+		return nil // stopped while there was no cluster yet, or this node was not in it
 	}
 	if err := snapshot.CheckCluster(); err != nil {
 		return err

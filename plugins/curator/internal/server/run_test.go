@@ -50,7 +50,7 @@ func TestPortInUse(t *testing.T) {
 	health := new(server.Health)
 	second := start(t, etcd, c.prefix, func(config *server.Config) {
 		config.Configuration, config.Health = configuration.Configuration{Listen: address}, health
-	}).degraded(address, "in use", `"listen"`, "reeve node role add reeve-00000000000000000000000000000000 curator --config")
+	}).degraded(address, "in use", `"listen"`, "reeve node role add "+c.id+" curator --config")
 	if state, _ := second.host.state.Get(); len(strings.TrimPrefix(state, "degraded: ")) > limits.Reason {
 		t.Errorf("the reason is cut: %s", state)
 	}

@@ -111,6 +111,9 @@ func (s *State) Alive(node string) bool {
 	return is
 }
 
+// HasNode reports whether there is a record of a node, be it damaged.
+func (s *State) HasNode(id string) bool { return s.Nodes[id] != nil || s.Damaged[nodeKey(id)] != nil }
+
 // NodeIDs returns the IDs of all nodes, sorted.
 func (s *State) NodeIDs() []string { return slices.Sorted(maps.Keys(s.Nodes)) }
 
