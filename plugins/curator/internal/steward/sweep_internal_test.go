@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // sweeps is a store that counts how often it is swept.
@@ -73,4 +77,22 @@ func TestSweeps(t *testing.T) {
 			time.Sleep(sweepEvery / 8)
 		}
 	})
+}
+
+// TestSweepsAFullStore holds that what makes room is done where the store takes nothing any more, not even the word that a snapshot is due.
+func TestSweepsAFullStore(t *testing.T) {
+	state := &store.State{
+		Nodes:    map[string]*clusterv1.NodeRecord{"one": {Id: "one", State: clusterv1.NodeState_NODE_STATE_UP, Roles: []*clusterv1.RoleAssignment{{Role: "curator"}}}},
+		Statuses: map[string]*clusterv1.NodeStatus{"one": {Instances: []*clusterv1.InstanceStatus{{Role: "curator", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}},
+		Beats:    map[string]clientv3.LeaseID{"one": 1},
+		Plugins:  map[string]*clusterv1.PluginRecord{"curator": {Manifest: &rolev1.Manifest{Roles: []*rolev1.RoleManifest{{Name: "curator", Provides: []string{"reeve.cluster.v1"}}}}}},
+		Store:    &consensusv1.StoreState{Members: []*consensusv1.StoreStateMember{{NodeId: "one", MemberId: "m", Healthy: true}}},
+		Policy:   &clusterv1.ClusterPolicy{Snapshots: &clusterv1.SnapshotSchedule{IntervalSeconds: 3600, Keep: 2}},
+	}
+	s := new(sweeps)
+	call := func(string, map[string]string) store.Call { return nil }
+	w := &worker{config: Config{Store: s, Now: time.Now, Log: hclog.NewNullLogger(), Call: call}, silent: make(map[string]time.Time)}
+	if _, err := w.tend(t.Context(), state); err == nil || s.made != 1 {
+		t.Errorf("swept %d times: %v", s.made, err)
+	}
 }

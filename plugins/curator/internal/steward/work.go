@@ -38,7 +38,8 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 			again = rest
 		}
 	}
-	for _, task := range []func(context.Context, *store.State) (time.Duration, error){w.askSnapshot, w.sweep} {
+	// The sweep comes first: where the store is full it makes room, and nobody can be asked for a snapshot.
+	for _, task := range []func(context.Context, *store.State) (time.Duration, error){w.sweep, w.askSnapshot} {
 		rest, err := task(ctx, state)
 		if err != nil {
 			return 0, err
