@@ -80,7 +80,7 @@ func TestRestore(t *testing.T) {
 	if err := os.WriteFile(foreign, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("is signed by another CA than that in "+foreign, append(slices.Clone(all), "--ca", foreign)...)
+	refused("which is not in "+foreign, append(slices.Clone(all), "--ca", foreign)...)
 	refused("is not the ID of the cluster", "--snapshot", sealed, "--recovery-key", key, "--cluster-id", "another", "--again")
 	if _, err := os.Lstat(c.Path("system")); err == nil {
 		t.Error("something was made by a restore that was refused")

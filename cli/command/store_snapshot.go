@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -191,7 +190,7 @@ func (c *commands) knownAuthority(header *snapshot.Header) (string, error) {
 			return "", err
 		}
 		if !slices.ContainsFunc(certificates, header.Authority.Equal) {
-			return "", fault.New(fault.Refused, fmt.Sprintf("the snapshot is signed by another CA than that of %s: it has the key sha256:%x", file, sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo)),
+			return "", fault.New(fault.Refused, fmt.Sprintf("the snapshot is signed by another CA than that of %s: it has the key %s", file, snapshot.ShowKey(header.Authority)),
 				"Do not use it, unless that is the cluster's former CA.")
 		}
 		return file, nil

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -110,8 +109,8 @@ func warnOfCA(header *snapshot.Header, authorities []*x509.Certificate) string {
 	if slices.ContainsFunc(authorities, header.Authority.Equal) {
 		return ""
 	}
-	return fmt.Sprintf("Warning: the snapshot is signed by another CA than the cluster has now, whose key is sha256:%x. It was taken before the CA was rotated, or is of another cluster.",
-		sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo))
+	return fmt.Sprintf("Warning: the snapshot is signed by another CA than the cluster has now, whose key is %s. It was taken before the CA was rotated, or is of another cluster.",
+		snapshot.ShowKey(header.Authority))
 }
 
 func getFault(err error, node string) error {

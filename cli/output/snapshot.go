@@ -2,7 +2,6 @@ package output
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"time"
@@ -28,7 +27,7 @@ type Snapshot struct {
 func NewSnapshot(file string, header *snapshot.Header) Snapshot {
 	return Snapshot{
 		File: file, Size: header.Size(), Format: snapshot.Format, Manifest: *header.Manifest,
-		SignedBy: fmt.Sprintf("sha256:%x", sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo)),
+		SignedBy: snapshot.ShowKey(header.Authority),
 	}
 }
 

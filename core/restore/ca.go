@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -51,6 +50,6 @@ func (c *CA) Check(header *snapshot.Header) error {
 	if slices.ContainsFunc(c.certificates, header.Authority.Equal) {
 		return nil
 	}
-	return fmt.Errorf("it is signed by another CA than that in %s: it has the key sha256:%x. Use a snapshot of the cluster, or, if its CA was rotated between, the CA of when the snapshot was taken",
-		c.path, sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo))
+	return fmt.Errorf("it is signed by a CA with the key %s, which is not in %s. Use a snapshot of the cluster, or, if its CA was rotated since, the CA of when the snapshot was taken",
+		snapshot.ShowKey(header.Authority), c.path)
 }

@@ -184,7 +184,7 @@ func TestCA(t *testing.T) {
 	if _, err := restore.Open(t.Context(), ours, nil, ca.Check, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := restore.Open(t.Context(), theirs, nil, ca.Check, nil); err == nil || !strings.Contains(err.Error(), "another CA than that in "+file) {
+	if _, err := restore.Open(t.Context(), theirs, nil, ca.Check, nil); err == nil || !strings.Contains(err.Error(), "which is not in "+file) {
 		t.Errorf("a forged one: %v", err)
 	}
 	for _, none := range []string{"", ours} {

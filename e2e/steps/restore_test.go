@@ -16,7 +16,7 @@ import (
 var stepsOfRestore = []string{"receive-snapshot", "lay-restored"}
 
 // TestStepsOfARestore restores a cluster from a snapshot, and kills the core, and the roles consensus and curator, before and after everything that they keep meanwhile. The same command goes on each time: there is one new node,
-// and the store was begun again once.
+// and the store was begun again.
 func TestStepsOfARestore(t *testing.T) {
 	programs, err := shared.Programs.WithFailpoints(t.Context())
 	if err != nil {

@@ -54,6 +54,11 @@ type Header struct {
 	text []byte
 }
 
+// ShowKey returns the key of a CA as people see it, and as it is kept: the SHA-256 of it.
+func ShowKey(authority *x509.Certificate) string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(authority.RawSubjectPublicKeyInfo))
+}
+
 // signature is the third line.
 type signature struct {
 	Certificate []byte `json:"certificate"`
