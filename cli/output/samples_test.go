@@ -408,12 +408,13 @@ func sampleSnapshots() *clusterv1.ListSnapshotsResponse {
 	}
 	return &clusterv1.ListSnapshotsResponse{
 		Schedule: &clusterv1.SnapshotSchedule{IntervalSeconds: 21600, Keep: 7}, Task: task(3, otherNode, time.Hour), Problem: "the newest good snapshot is old",
+		RecoveryRecipient: "age1new", Signers: []string{"sha256:0011"},
 		Nodes: []*clusterv1.NodeSnapshots{
 			{NodeId: sampleNode, Ended: task(2, sampleNode, 7*time.Hour), Snapshots: []*clusterv1.StoredSnapshot{
-				{Name: "20260101T200605Z-2", Task: task(2, sampleNode, 7*time.Hour), Revision: 4712, Bytes: 2 << 20, Keys: 120},
+				{Name: "20260101T200605Z-2", Task: task(2, sampleNode, 7*time.Hour), Revision: 4712, Bytes: 2 << 20, Keys: 120, Recipient: "age1new", Signer: "sha256:0011"},
 			}},
 			{NodeId: otherNode, Ended: task(3, otherNode, time.Hour), Failure: "its disk is full", Snapshots: []*clusterv1.StoredSnapshot{
-				{Name: "20260101T140605Z-1", Task: task(1, otherNode, 13*time.Hour), Revision: 4711, Bytes: 1 << 20, Keys: 119},
+				{Name: "20260101T140605Z-1", Task: task(1, otherNode, 13*time.Hour), Revision: 4711, Bytes: 1 << 20, Keys: 119, Recipient: "age1old", Signer: "sha256:0011"},
 			}},
 		},
 	}

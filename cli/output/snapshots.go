@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -33,6 +34,11 @@ type StoredSnapshot struct {
 	RehearsedKeys int64 `json:"rehearsed_keys"`
 	// Place is where it is: "node", on the disk of its node.
 	Place string `json:"place"`
+	// Recipient is the public half of the recovery key to which it is sealed, and Signer the hash of the public key of the CA that signed it ("sha256:…"); empty: the node's curator is too old to say it.
+	Recipient string `json:"recipient"`
+	Signer    string `json:"signer"`
+	// Unusable is why it does not bring the cluster of now back; empty: it does.
+	Unusable string `json:"unusable"`
 }
 
 // SnapshotFailure is why the last scheduled snapshot of a node failed.
@@ -54,7 +60,8 @@ func NewSnapshots(listed *clusterv1.ListSnapshotsResponse) Snapshots {
 			numbers[one.GetName()] = one.GetTask().GetNumber()
 			document.Snapshots = append(document.Snapshots, StoredSnapshot{
 				Name: one.GetName(), NodeID: kept.GetNodeId(), Time: one.GetTask().GetAsked().AsTime(), Revision: one.GetRevision(), Size: one.GetBytes(),
-				RehearsedKeys: one.GetKeys(), Place: "node",
+				RehearsedKeys: one.GetKeys(), Place: "node", Recipient: one.GetRecipient(), Signer: one.GetSigner(),
+				Unusable: problem.OfSnapshot(one, listed.GetRecoveryRecipient(), listed.GetSigners()),
 			})
 		}
 		if kept.GetFailure() != "" {
@@ -76,9 +83,9 @@ func (s Snapshots) table(w io.Writer, now time.Time) {
 		_, _ = fmt.Fprintf(w, "Problem: %s.\n", Clean(s.Problem))
 	}
 	if len(s.Snapshots) > 0 {
-		row(w, "NAME", "NODE", "AGE", "REVISION", "SIZE", "REHEARSED", "PLACE")
+		row(w, "NAME", "NODE", "AGE", "REVISION", "SIZE", "REHEARSED", "PLACE", "UNUSABLE")
 		for _, one := range s.Snapshots {
-			row(w, one.Name, one.NodeID, ago(&one.Time, now), number(one.Revision), formatSize(one.Size), fmt.Sprintf("%d keys", one.RehearsedKeys), one.Place)
+			row(w, one.Name, one.NodeID, ago(&one.Time, now), number(one.Revision), formatSize(one.Size), fmt.Sprintf("%d keys", one.RehearsedKeys), one.Place, one.Unusable)
 		}
 	}
 	for _, failure := range s.Failures {

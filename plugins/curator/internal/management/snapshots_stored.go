@@ -22,7 +22,10 @@ func (s *Service) ListSnapshots(ctx context.Context, _ *clusterv1.ListSnapshotsR
 	if err != nil {
 		return nil, err
 	}
-	response := &clusterv1.ListSnapshotsResponse{Schedule: state.Demands().GetSnapshots(), Task: state.SnapshotTask, Problem: scheduled.Problem(state, s.config.Now())}
+	response := &clusterv1.ListSnapshotsResponse{
+		Schedule: state.Demands().GetSnapshots(), Task: state.SnapshotTask, Problem: scheduled.Problem(state, s.config.Now()),
+		RecoveryRecipient: state.Demands().GetRecoveryRecipient(), Signers: scheduled.Signers(state),
+	}
 	for _, id := range state.NodeIDs() {
 		if kept := state.Snapshots[id]; kept != nil {
 			response.Nodes = append(response.Nodes, kept)

@@ -110,6 +110,7 @@ func (d *Directory) List() ([]*clusterv1.StoredSnapshot, error) {
 		_ = file.Close()
 		found = append(found, &clusterv1.StoredSnapshot{
 			Name: name, Task: task, Revision: header.Manifest.Revision, Bytes: header.Size(), Keys: header.Manifest.Rehearsal.Keys,
+			Recipient: header.Manifest.Recipient, Signer: snapshot.ShowKey(header.Authority),
 		})
 	}
 	slices.SortFunc(found, func(a, b *clusterv1.StoredSnapshot) int {

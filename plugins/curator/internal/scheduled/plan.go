@@ -2,6 +2,7 @@ package scheduled
 
 import (
 	"cmp"
+	"crypto/x509"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
 const (
@@ -25,19 +27,34 @@ const (
 	lookEvery = time.Minute
 )
 
-// Good returns the newest good snapshot that the nodes of the cluster have; nil: there is none.
+// Good returns the newest good snapshot that the nodes of the cluster have; nil: there is none. One that the recovery key of now does not open, or of a CA that was retired, is none: it does not bring the
+// cluster of now back.
 func Good(state *store.State) (newest *clusterv1.StoredSnapshot) {
+	recipient, signers := state.Demands().GetRecoveryRecipient(), Signers(state)
 	for id, kept := range state.Snapshots {
 		if state.Nodes[id] == nil {
 			continue
 		}
 		for _, one := range kept.GetSnapshots() {
+			if problem.OfSnapshot(one, recipient, signers) != "" {
+				continue
+			}
 			if newest == nil || one.GetTask().GetNumber() > newest.GetTask().GetNumber() {
 				newest = one
 			}
 		}
 	}
 	return newest
+}
+
+// Signers returns the keys of the CAs that the cluster trusts, as snapshots name them.
+func Signers(state *store.State) (keys []string) {
+	for _, der := range state.CA {
+		if certificate, err := x509.ParseCertificate(der); err == nil {
+			keys = append(keys, snapshot.ShowKey(certificate))
+		}
+	}
+	return keys
 }
 
 func interval(schedule *clusterv1.SnapshotSchedule) time.Duration {
@@ -66,7 +83,7 @@ func Next(state *store.State, now time.Time) (next *clusterv1.SnapshotTask, agai
 	}
 	if good := Good(state); good != nil && !passed(good.GetTask().GetAsked(), interval(schedule), now) {
 		return nil, lookEvery
-	} else if last != nil && good.GetTask().GetNumber() < last.GetNumber() && !passed(last.GetAsked(), min(againAfter, interval(schedule)), now) {
+	} else if last != nil && good.GetTask().GetNumber() < last.GetNumber() && !stored(state, last) && !passed(last.GetAsked(), min(againAfter, interval(schedule)), now) {
 		return nil, lookEvery
 	}
 	node := choose(state, fit)
@@ -74,6 +91,11 @@ func Next(state *store.State, now time.Time) (next *clusterv1.SnapshotTask, agai
 		return nil, lookEvery
 	}
 	return &clusterv1.SnapshotTask{Number: highest(state) + 1, NodeId: node, Asked: timestamppb.New(now)}, 0
+}
+
+// stored reports whether the snapshot of a task is there. If it does not count as good all the same, the recovery key or the CA was changed since, and another one need not wait as after a failure.
+func stored(state *store.State, task *clusterv1.SnapshotTask) bool {
+	return slices.ContainsFunc(state.Snapshots[task.GetNodeId()].GetSnapshots(), func(one *clusterv1.StoredSnapshot) bool { return one.GetTask().GetNumber() == task.GetNumber() })
 }
 
 // highest is the highest number that there is. A store that was begun again from a snapshot has an older task than nodes have snapshots, or have ended.

@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/scheduled"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -182,6 +183,47 @@ func TestStoreThatWasBegunAgain(t *testing.T) {
 	}
 }
 
+// TestSnapshotsThatBringNothingBack holds that a snapshot counts no more when the recovery key was changed, or the CA that signed it was retired, and that another one is due at once.
+func TestSnapshotsThatBringNothingBack(t *testing.T) {
+	state, now := cluster(), start.Add(time.Minute)
+	var authorities [][]byte
+	for range 2 {
+		authority, err := ca.Create("c.reeve", start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		authorities = append(authorities, authority.Certificate())
+	}
+	state.Policy.RecoveryRecipient, state.CA = "age1former", authorities[:1]
+	ask(state, start)
+	end(state, "")
+	one := state.Snapshots["three"].GetSnapshots()[0]
+	one.Recipient, one.Signer = "age1former", scheduled.Signers(state)[0]
+	good := func(want bool) {
+		t.Helper()
+		next, _ := scheduled.Next(state, now)
+		if is := scheduled.Good(state) != nil; is != want || (next == nil) != want {
+			t.Errorf("it is good: %v, want %v, and the next one is %v", is, want, next)
+		}
+	}
+	good(true)
+	state.Policy.RecoveryRecipient = "age1next"
+	good(false)
+	state.Policy.RecoveryRecipient = "age1former"
+	for _, trusted := range [][][]byte{authorities, {authorities[1], authorities[0]}} {
+		state.CA = trusted
+		good(true)
+	}
+	state.CA = authorities[1:]
+	good(false)
+	// A curator of before wrote neither.
+	one.Recipient, one.Signer = "", ""
+	good(true)
+	if err := scheduled.Problem(state, now); err != "" {
+		t.Error(err)
+	}
+}
+
 // TestProblem holds what people are told.
 func TestProblem(t *testing.T) {
 	state := cluster()
@@ -205,6 +247,9 @@ func TestProblem(t *testing.T) {
 	say(10*time.Minute, "")
 	say(10*time.Minute+2*interval, "")
 	say(11*time.Minute+2*interval, "the newest good snapshot of the consensus store is of 2033-05-18T03:43:20Z, longer ago than twice the interval of 1h0m0s")
+	// One of a clock that was wrong hides nothing, and one of a clock that is a little ahead is none of that.
+	say(10*time.Minute-2*interval, "")
+	say(9*time.Minute-2*interval, "the newest good snapshot of the consensus store is of 2033-05-18T03:43:20Z by the clock of the node that asked for it, which is in the future: compare the clocks of the nodes")
 	// Of a node that was removed nobody has anything any more.
 	delete(state.Nodes, "two")
 	say(10*time.Minute, "there is no good snapshot of the consensus store yet: node three: its disk is full")

@@ -179,14 +179,24 @@ func (r *runner) tell(state *store.State, own *clusterv1.NodeSnapshots) {
 		after.Snapshots[id] = kept
 	}
 	after.Snapshots[r.config.NodeID] = own
-	var newest time.Time
-	if good := Good(&after); good != nil {
-		newest = good.GetTask().GetAsked().AsTime()
-	}
-	r.config.Counts.Snapshots(newest, len(own.GetSnapshots()))
+	r.config.Counts.Snapshots(goodAt(&after, r.config.Now()), len(own.GetSnapshots()))
 	told := Problem(&after, r.config.Now())
 	if told == "" && own.GetFailure() != "" && state.Demands().GetSnapshots() != nil && Good(&after).GetTask().GetNumber() < own.GetEnded().GetNumber() {
 		told = "the scheduled snapshot of the consensus store that this node was to take has failed: " + own.GetFailure()
 	}
 	r.config.Tell(told)
+}
+
+// goodAt returns when the newest good snapshot was asked for, as the metrics have it: not later than now. One that lies so far ahead that Problem does not take it counts as none, so that whoever compares the
+// metric with the time hears of it. The zero time: there is none.
+func goodAt(state *store.State, now time.Time) time.Time {
+	good, schedule := Good(state), state.Demands().GetSnapshots()
+	asked := good.GetTask().GetAsked().AsTime()
+	switch ahead := asked.Sub(now); {
+	case good == nil, schedule != nil && ahead > 2*interval(schedule):
+		return time.Time{}
+	case ahead > 0:
+		return now
+	}
+	return asked
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -47,5 +48,24 @@ func TestStoreOfAnotherGeneration(t *testing.T) {
 	state.Generation = &consensusv1.StoreGeneration{Number: 1}
 	if err := r.tend(t.Context(), state); err != nil || into.last.GetEnded().GetNumber() != 1 || len(into.last.GetSnapshots()) != 0 {
 		t.Errorf("the store of another generation: %v, %v", into.last, err)
+	}
+}
+
+// TestGoodAt holds that the metric never hides by a time in the future that snapshots are not taken any more.
+func TestGoodAt(t *testing.T) {
+	now := time.Unix(2_000_000_000, 0)
+	state := &store.State{
+		Nodes:  map[string]*clusterv1.NodeRecord{"one": {Id: "one"}},
+		Policy: &clusterv1.ClusterPolicy{Snapshots: &clusterv1.SnapshotSchedule{IntervalSeconds: 3600}},
+	}
+	if at := goodAt(state, now); !at.IsZero() {
+		t.Errorf("without one: %s", at)
+	}
+	for ahead, want := range map[time.Duration]time.Time{-time.Hour: now.Add(-time.Hour), time.Minute: now, 2 * time.Hour: now, 3 * time.Hour: {}} {
+		task := &clusterv1.SnapshotTask{Number: 1, Asked: timestamppb.New(now.Add(ahead))}
+		state.Snapshots = map[string]*clusterv1.NodeSnapshots{"one": {Snapshots: []*clusterv1.StoredSnapshot{{Task: task}}}}
+		if at := goodAt(state, now); !at.Equal(want) {
+			t.Errorf("one that is %s ahead: %s, want %s", ahead, at, want)
+		}
 	}
 }

@@ -26,6 +26,15 @@ const (
 	tryAgainFor   = 5 * time.Minute
 )
 
+// errKeyChanged says that the recovery key was changed while a snapshot was taken, which the key of now would not open.
+var errKeyChanged = errors.New("the recovery key of the cluster was changed while it was taken")
+
+// recipient is the recovery key to which a snapshot is sealed, as this curator knows it now.
+func (r *runner) recipient() string {
+	now, _ := r.config.Snapshots.Get()
+	return now.Demands().GetRecoveryRecipient()
+}
+
 // take takes a snapshot. Where there is no room for it, the oldest ones go, but for the last, if that gives the room.
 func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptWithin, fmt.Errorf("it was not complete within %s", attemptWithin))
@@ -43,6 +52,8 @@ func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.S
 				return errors.Join(err, problem)
 			}
 			r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest ones were removed", "removed", removed, "error", err)
+		case errors.Is(err, errKeyChanged):
+			r.config.Log.Info("the recovery key of the cluster was changed while a scheduled snapshot was taken; taking it again")
 		case passes(err) && time.Since(began) < tryAgainFor:
 			r.config.Log.Debug("the member cannot take a snapshot now; trying again", "error", err)
 			timer := time.NewTimer(tryAgainEvery)
@@ -92,7 +103,7 @@ func noRoomInfo(err error) *errdetails.ErrorInfo {
 func (r *runner) attempt(ctx context.Context, state *store.State, task *clusterv1.SnapshotTask) error {
 	ctx, cancel := context.WithCancel(ctx) // so that the member does not wait for who reads no more
 	defer cancel()
-	recipient := state.Demands().GetRecoveryRecipient()
+	recipient := r.recipient()
 	if recipient == "" {
 		return errors.New("the cluster knows no recovery key: set it with `reeve policy set recovery-recipient=age1…`")
 	}
@@ -125,6 +136,9 @@ func (r *runner) attempt(ctx context.Context, state *store.State, task *clusterv
 	header, err := authority.SignSnapshot(line.manifest)
 	if err != nil {
 		return err
+	}
+	if r.recipient() != recipient {
+		return errKeyChanged
 	}
 	return r.directory.Write(task, header, &payload{stream: stream})
 }

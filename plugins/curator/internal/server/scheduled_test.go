@@ -357,3 +357,43 @@ func TestStewardChangesWhileASnapshotIsTaken(t *testing.T) {
 		t.Errorf("%v", kept)
 	}
 }
+
+// TestRecoveryKeyChangesWhileASnapshotIsTaken holds that a snapshot is sealed to the recovery key of when it is complete, and that another one is due at once after the key was changed.
+func TestRecoveryKeyChangesWhileASnapshotIsTaken(t *testing.T) {
+	s := newSchedule(t)
+	begun, held := make(chan struct{}, 2), make(chan struct{})
+	hangs := s.good()
+	hangs.hold, hangs.may = held, func() error {
+		begun <- struct{}{}
+		return nil
+	}
+	s.member.present = hangs.client(t)
+	if err := s.set(time.Hour, 2, s.recipient); err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	w := watch(t, clusterv1.NewNodeServiceClient(s.dial(s.taker, selfSigned(t, s.node))))
+	change := func() string {
+		t.Helper()
+		identity, err := age.GenerateX25519Identity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := identity.Recipient().String()
+		if err := s.set(time.Hour, 2, next); err != nil {
+			t.Fatal(err)
+		}
+		w.await("the recovery key", func(r *clusterv1.WatchResponse) bool { return r.GetPolicy().GetRecoveryRecipient() == next })
+		return next
+	}
+	next := change()
+	close(held)
+	kept := s.ended(1)
+	if kept.GetFailure() != "" || len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetRecipient() != next || !strings.HasPrefix(kept.GetSnapshots()[0].GetSigner(), "sha256:") {
+		t.Fatalf("%v", kept)
+	}
+	next = change()
+	if kept = s.ended(2); kept.GetFailure() != "" || len(kept.GetSnapshots()) != 2 || kept.GetSnapshots()[0].GetRecipient() != next {
+		t.Errorf("%v", kept)
+	}
+}

@@ -5212,9 +5212,12 @@ type ListSnapshotsResponse struct {
 	// Sorted by node ID.
 	Nodes []*NodeSnapshots `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Why somebody has to look at them; empty: nobody has.
-	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What the policy says to what snapshots are sealed, and the keys of the CAs that the cluster trusts, as StoredSnapshot has them. Empty: the curator is older than these fields.
+	RecoveryRecipient string   `protobuf:"bytes,5,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
+	Signers           []string `protobuf:"bytes,6,rep,name=signers,proto3" json:"signers,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ListSnapshotsResponse) Reset() {
@@ -5273,6 +5276,20 @@ func (x *ListSnapshotsResponse) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *ListSnapshotsResponse) GetRecoveryRecipient() string {
+	if x != nil {
+		return x.RecoveryRecipient
+	}
+	return ""
+}
+
+func (x *ListSnapshotsResponse) GetSigners() []string {
+	if x != nil {
+		return x.Signers
+	}
+	return nil
 }
 
 type GetSnapshotRequest struct {
@@ -6474,12 +6491,14 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	" StreamUnencryptedSnapshotRequest\"7\n" +
 	"!StreamUnencryptedSnapshotResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x16\n" +
-	"\x14ListSnapshotsRequest\"\xdc\x01\n" +
+	"\x14ListSnapshotsRequest\"\xa5\x02\n" +
 	"\x15ListSnapshotsResponse\x12>\n" +
 	"\bschedule\x18\x01 \x01(\v2\".reeve.cluster.v1.SnapshotScheduleR\bschedule\x122\n" +
 	"\x04task\x18\x02 \x01(\v2\x1e.reeve.cluster.v1.SnapshotTaskR\x04task\x125\n" +
 	"\x05nodes\x18\x03 \x03(\v2\x1f.reeve.cluster.v1.NodeSnapshotsR\x05nodes\x12\x18\n" +
-	"\aproblem\x18\x04 \x01(\tR\aproblem\".\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12-\n" +
+	"\x12recovery_recipient\x18\x05 \x01(\tR\x11recoveryRecipient\x12\x18\n" +
+	"\asigners\x18\x06 \x03(\tR\asigners\".\n" +
 	"\x12GetSnapshotRequest\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\")\n" +
 	"\x13GetSnapshotResponse\x12\x12\n" +

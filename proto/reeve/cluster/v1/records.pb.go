@@ -1962,7 +1962,11 @@ type StoredSnapshot struct {
 	// The size of the file.
 	Bytes int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// How many keys its rehearsal has found.
-	Keys          int64 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	Keys int64 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	// The public half of the recovery key (age) to which it is sealed; empty: the node's curator is older than this field.
+	Recipient string `protobuf:"bytes,6,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	// The key of the CA that has signed it: "sha256:", and the SHA-256 of its SubjectPublicKeyInfo in hex; empty: the node's curator is older than this field.
+	Signer        string `protobuf:"bytes,7,opt,name=signer,proto3" json:"signer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2030,6 +2034,20 @@ func (x *StoredSnapshot) GetKeys() int64 {
 		return x.Keys
 	}
 	return 0
+}
+
+func (x *StoredSnapshot) GetRecipient() string {
+	if x != nil {
+		return x.Recipient
+	}
+	return ""
+}
+
+func (x *StoredSnapshot) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
 }
 
 // Missing is a part of a sandbox that a node cannot enforce.
@@ -3318,13 +3336,15 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x124\n" +
 	"\x05ended\x18\x02 \x01(\v2\x1e.reeve.cluster.v1.SnapshotTaskR\x05ended\x12\x18\n" +
 	"\afailure\x18\x03 \x01(\tR\afailure\x12>\n" +
-	"\tsnapshots\x18\x04 \x03(\v2 .reeve.cluster.v1.StoredSnapshotR\tsnapshots\"\x9e\x01\n" +
+	"\tsnapshots\x18\x04 \x03(\v2 .reeve.cluster.v1.StoredSnapshotR\tsnapshots\"\xd4\x01\n" +
 	"\x0eStoredSnapshot\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
 	"\x04task\x18\x02 \x01(\v2\x1e.reeve.cluster.v1.SnapshotTaskR\x04task\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x12\n" +
-	"\x04keys\x18\x05 \x01(\x03R\x04keys\"5\n" +
+	"\x04keys\x18\x05 \x01(\x03R\x04keys\x12\x1c\n" +
+	"\trecipient\x18\x06 \x01(\tR\trecipient\x12\x16\n" +
+	"\x06signer\x18\a \x01(\tR\x06signer\"5\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"u\n" +
