@@ -2,6 +2,7 @@ package membership
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,4 +52,14 @@ func TestAWrongClockIsSeenInTheState(t *testing.T) {
 		b.contact.Set(Contact{OK: true, Reason: reason})
 		b.expect(t, Home, reason)
 	})
+}
+
+// A restore is refused by a machine that does not know the time, before anything is made.
+func TestCheckClock(t *testing.T) {
+	if err := CheckClock(time.Unix(60, 0)); err == nil || !strings.Contains(err.Error(), "it says 1970-01-01: set the clock right, and run `reeved restore` again") {
+		t.Errorf("in the past: %v", err)
+	}
+	if err := CheckClock(time.Date(2031, time.March, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		t.Error(err)
+	}
 }

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -37,12 +38,15 @@ func (r *Room) making() string {
 	return "bootstrap"
 }
 
-// then is how a problem that does not pass by itself is tried again, for people.
-func (r *Room) then() string {
-	if r.restores() {
-		return "; then run `reeved restore` again, with the same arguments"
+// thenTry returns the message of a problem that does not pass by itself, with how it is tried again, for people. One that says itself how to restore may want other arguments, and stays as it is.
+func (r *Room) thenTry(message string) string {
+	switch {
+	case !r.restores():
+		return message + "; then start reeved again"
+	case strings.Contains(message, "`reeved restore`"):
+		return message
 	}
-	return "; then start reeved again"
+	return message + "; then run `reeved restore` again, with the same arguments"
 }
 
 func (r *Room) ofSnapshot() string {
@@ -55,11 +59,41 @@ func (r *Room) ofSnapshot() string {
 // send sends the snapshot to the role that provides the store.
 func (r *Room) send(ctx context.Context, provider roles.Provider) error {
 	err := r.config.Restore(ctx, consensusv1.NewConsensusServiceClient(provider.Conn))
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
-		r.fail(provider, true, "cannot restore the consensus store: "+status.Convert(err).Message())
+	switch answer, is := status.FromError(err); {
+	case err == nil:
+		r.hint.Set("")
+	case !is && ctx.Err() == nil:
+		// It is the file, and no answer of the role: the file was replaced, say, or cannot be read any more.
+		r.fail(provider, true, err.Error())
+	case answer.Code() == codes.InvalidArgument, answer.Code() == codes.FailedPrecondition, answer.Code() == codes.Unimplemented:
+		r.fail(provider, true, "cannot restore the consensus store: "+answer.Message())
+	default:
+		r.hint.Set("the role that provides it does not take the snapshot yet: " + answer.Message())
 	}
 	return err
+}
+
+// awaitFormed waits until the store is formed, and shows what that waits for.
+func (r *Room) awaitFormed(ctx context.Context) error {
+	formed, hints := r.formed.Watch(), r.hint.Watch()
+	for {
+		reason := "forming the consensus store" + r.ofSnapshot()
+		if hint, _ := hints.Latest(); hint != "" {
+			reason += ": " + hint
+		}
+		if err := r.machine.to(Bootstrapping, reason); err != nil {
+			return err
+		}
+		if done, _ := formed.Latest(); done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-formed.Changed():
+		case <-hints.Changed():
+		}
+	}
 }
 
 // makeCluster makes the cluster, or takes the node into the one that the snapshot holds.

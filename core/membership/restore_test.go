@@ -2,7 +2,9 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,20 +58,56 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// TestRestoreRefused holds that a snapshot that the role does not take is a problem that does not pass by itself.
+// TestRestoreRefused holds that a snapshot that the role does not take, or a file that cannot be read any more, is a problem that does not pass by itself.
 func TestRestoreRefused(t *testing.T) {
+	const again = "; then run `reeved restore` again, with the same arguments"
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"by the role":       {status.Error(codes.FailedPrecondition, "no room"), "cannot restore the consensus store: no room" + again},
+		"with other advice": {status.Error(codes.FailedPrecondition, "run `reeved restore` again with another"), "cannot restore the consensus store: run `reeved restore` again with another"},
+		"the file":          {errors.New("cannot restore from /snapshot: it is another file now"), "cannot restore from /snapshot: it is another file now" + again},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "configuration.json")
+			synctest.Test(t, func(t *testing.T) {
+				b := newBenchWith(t, path, seal.Forming, func(config *Config) {
+					config.Restore = func(context.Context, consensusv1.ConsensusServiceClient) error { return test.err }
+				})
+				defer b.stop()
+				b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: &provider{}}})
+				synctest.Wait()
+				if problem, ok := b.room.Problem().Get(); !ok || problem.Role != "store" || problem.Message != test.want {
+					t.Errorf("problem %+v", problem)
+				}
+			})
+		})
+	}
+}
+
+// TestRestoreThatWaits holds that people see what a restore waits for.
+func TestRestoreThatWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "configuration.json")
 	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		full.Store(true)
 		b := newBenchWith(t, path, seal.Forming, func(config *Config) {
 			config.Restore = func(context.Context, consensusv1.ConsensusServiceClient) error {
-				return status.Error(codes.FailedPrecondition, "no room")
+				if full.Load() {
+					return status.Error(codes.ResourceExhausted, "the disk is full")
+				}
+				return nil
 			}
 		})
 		defer b.stop()
 		b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: &provider{}}})
-		synctest.Wait()
-		if problem, ok := b.room.Problem().Get(); !ok || problem.Role != "store" || problem.Message != "cannot restore the consensus store: no room; then run `reeved restore` again, with the same arguments" {
+		b.expect(t, Bootstrapping, "forming the consensus store of the snapshot: the role that provides it does not take the snapshot yet: the disk is full")
+		if problem, ok := b.room.Problem().Get(); ok {
 			t.Errorf("problem %+v", problem)
 		}
+		full.Store(false)
+		time.Sleep(time.Minute) // of the bubble's clock
+		b.expect(t, Bootstrapping, "waiting for the cluster API")
 	})
 }

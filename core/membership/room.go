@@ -205,11 +205,8 @@ func (r *Room) state() State {
 
 // bootstrap makes the cluster of which this node is the first.
 func (r *Room) bootstrap(ctx context.Context) error {
-	if err := r.machine.to(Bootstrapping, "forming the consensus store"+r.ofSnapshot()); err != nil {
-		return err
-	}
 	if phase, _ := r.phase.Get(); phase == seal.Forming {
-		if _, err := r.formed.Wait(ctx, func(formed bool) bool { return formed }); err != nil {
+		if err := r.awaitFormed(ctx); err != nil {
 			return err
 		}
 		if err := r.enter(ctx, seal.Formed, checkpoint.EnterFormed, func(c *seal.Configuration) { c.StoreFormed = true }); err != nil {
@@ -270,12 +267,12 @@ func (r *Room) come(ctx context.Context) error {
 
 // fail publishes a problem that does not pass by itself. It stands until the core starts again, which is when it is tried again.
 func (r *Room) fail(provider roles.Provider, store bool, message string) {
-	r.failed(&Problem{Role: provider.Role, Message: message + r.then(), store: store})
+	r.failed(&Problem{Role: provider.Role, Message: r.thenTry(message), store: store})
 }
 
 // failOr is fail for a problem of the store, of which there may be another way out.
 func (r *Room) failOr(provider roles.Provider, message, other string) {
-	r.failed(&Problem{Role: provider.Role, Message: message + r.then() + other, store: true})
+	r.failed(&Problem{Role: provider.Role, Message: r.thenTry(message) + other, store: true})
 }
 
 func (r *Room) failed(problem *Problem) {

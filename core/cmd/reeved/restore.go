@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -120,6 +119,9 @@ func (r *restoring) check(header *snapshot.Header) error {
 			return err
 		}
 	}
+	if err := membership.CheckClock(r.now()); err != nil {
+		return err
+	}
 	return node.CheckRestore(r.found.Parameters, r.found.File, of(header), r.again)
 }
 
@@ -128,9 +130,9 @@ func (r *restoring) confirm(header *snapshot.Header) error {
 	m := header.Manifest
 	r.say("The snapshot %s", r.file)
 	r.say("  cluster    %s", m.ClusterID)
-	r.say("  taken      %s by node %s, %s ago", m.Time.UTC().Format(time.RFC3339), m.NodeID, r.now().Sub(m.Time).Round(time.Second))
+	r.say("  taken      %s by node %s, %s", m.Time.UTC().Format(time.RFC3339), m.NodeID, r.age(m.Time))
 	r.say("  revision   %d", m.Revision)
-	r.say("  signed by  the CA with the key sha256:%x", sha256.Sum256(header.Authority.RawSubjectPublicKeyInfo))
+	r.say("  signed by  the CA with the key %s", snapshot.ShowKey(header.Authority))
 	if r.ca == nil {
 		r.say("Nobody has checked who made this file. If you do not know that yourself, stop here, and name the cluster's CA with --ca FILE.")
 	}
@@ -151,6 +153,14 @@ func (r *restoring) confirm(header *snapshot.Header) error {
 	return nil
 }
 
+// age is how long ago a time is, for people.
+func (r *restoring) age(at time.Time) string {
+	if age := r.now().Sub(at).Round(time.Second); age >= 0 {
+		return age.String() + " ago"
+	}
+	return at.Sub(r.now()).Round(time.Second).String() + " after what this machine's clock says: look at the clocks of both"
+}
+
 // make makes the node, and ends it when it is Home.
 func (r *restoring) make(ctx context.Context, opened *restore.Snapshot) error {
 	parameters := r.found.Parameters
@@ -161,7 +171,7 @@ func (r *restoring) make(ctx context.Context, opened *restore.Snapshot) error {
 	tell(log, r.found)
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var home membership.Status
+	var last membership.Status
 	said := ""
 	config := node.Config{
 		Log: log, Parameters: parameters, ParametersFile: r.found.File, Again: r.again, Version: version,
@@ -175,8 +185,10 @@ func (r *restoring) make(ctx context.Context, opened *restore.Snapshot) error {
 					said = text
 					r.say("%s", text)
 				}
-				if status.State == membership.Home {
-					home = status
+				if last.State == membership.Home {
+					return // what comes while the node ends
+				}
+				if last = status; status.State == membership.Home {
 					end(nil)
 				}
 			},
@@ -187,13 +199,13 @@ func (r *restoring) make(ctx context.Context, opened *restore.Snapshot) error {
 	switch cause := context.Cause(running); {
 	case err != nil:
 		return err
-	case home.State == membership.Home:
+	case last.State == membership.Home:
 	case ctx.Err() != nil:
 		return errors.New("the command was stopped before the node was Home: run it again, which goes on")
 	default:
-		return fmt.Errorf("cannot restore cluster %s on node %s: %w", opened.Manifest.ClusterID, home.NodeID, cause)
+		return fmt.Errorf("cannot restore cluster %s on node %s: %w", opened.Manifest.ClusterID, last.NodeID, cause)
 	}
-	r.say("Cluster %s is restored, and node %s is its only node that runs. Now:", home.ClusterID, home.NodeID)
+	r.say("Cluster %s is restored, and node %s is its only node that runs. Now:", last.ClusterID, last.NodeID)
 	r.say("  1. Start reeved on this machine as always. An encrypted volume is opened by its TPM, or by `reeve node unlock`.")
 	r.say("  2. Sign in (`reeve login`) at the address of this machine, and look at `reeve node list`.")
 	r.say("  3. Start the former nodes that are left. They come back by themselves if they know this machine's address: it has that of a former curator, or network.curators in their parameters names it.")

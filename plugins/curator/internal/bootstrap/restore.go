@@ -56,7 +56,7 @@ func restore(state *store.State, genesis store.Genesis) (*store.Change, error) {
 	id := genesis.Node.GetId()
 	switch owner := state.Cluster.GetOwnerPublicKey(); {
 	case state.Cluster.GetClusterId() != genesis.Cluster.GetClusterId():
-		return nil, answer.Errorf(codes.FailedPrecondition, "the snapshot holds cluster %s, and the node was to restore cluster %s: restore a snapshot of that one, on empty directories",
+		return nil, answer.Errorf(codes.FailedPrecondition, "the snapshot holds cluster %s, and the node was to restore cluster %s: empty the node's directories, and run `reeved restore` again with a snapshot of that one",
 			state.Cluster.GetClusterId(), genesis.Cluster.GetClusterId())
 	case !bytes.Equal(owner, genesis.Cluster.GetOwnerPublicKey()):
 		return nil, answer.Errorf(codes.FailedPrecondition, "the owner key of the cluster in the snapshot is %s…, and bootstrap.owner_public_key in the parameters is %s…: "+
