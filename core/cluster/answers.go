@@ -110,7 +110,11 @@ func (c *Client) IssueRoleSVID(ctx context.Context, role string, request []byte)
 	var last error
 	for {
 		at, _ := sessions.Latest()
-		if at != nil {
+		switch {
+		case at == nil:
+		case at.checkStore() != nil:
+			last = at.checkStore() // another curator may be next, or the node follows that store soon
+		default:
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			response, err := at.api.IssueRoleSVID(call, &clusterv1.IssueRoleSVIDRequest{Role: role, CertificateRequest: request})
 			cancel()

@@ -99,6 +99,8 @@ type Client struct {
 	// Kept from one session to the next. Sessions follow one another, so each belongs to one goroutine at a time.
 	last   *clusterv1.WatchResponse // the watch worker's: what view was made of
 	behind time.Time                // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
+	// refusals are why the node refuses the stores of curators, by the key of each. The watch worker's, and between sessions Run's.
+	refusals map[string]error
 	// generation is what the node follows; nil: nothing yet. Written by the watch worker. told is what was told of it last.
 	generation atomic.Pointer[Generation]
 	told       atomic.Pointer[StoreChange]
@@ -127,7 +129,7 @@ func New(config Config) *Client {
 	if config.Peers == nil {
 		config.Peers = event.New([]string(nil))
 	}
-	c := &Client{config: config, pace: newPace()}
+	c := &Client{config: config, pace: newPace(), refusals: make(map[string]error)}
 	kept, err := readKept(config.Kept)
 	if err != nil {
 		config.Log.Warn("the curators of earlier are not known", "error", err)

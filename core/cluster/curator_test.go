@@ -67,8 +67,9 @@ type rules struct {
 	oneView bool
 	// older is whether the curator knows no stream of heartbeats.
 	older bool
-	// issue makes an SVID; nil: none is issued.
+	// issue makes an SVID; nil: none is issued. ca comes with it.
 	issue func() [][]byte
+	ca    [][]byte
 }
 
 // call is one call that came.
@@ -229,7 +230,7 @@ func (c *curator) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) 
 	if issue == nil {
 		return nil, status.Error(codes.Unavailable, "this test issues no SVIDs")
 	}
-	return &clusterv1.IssueSVIDResponse{Svid: issue()}, nil
+	return &clusterv1.IssueSVIDResponse{Svid: issue(), CaCertificates: c.now().ca}, nil
 }
 
 func (c *curator) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRoleSVIDRequest) (*clusterv1.IssueRoleSVIDResponse, error) {

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -218,4 +219,35 @@ func TestTombstoneOfAnotherStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAnotherStoreIsNotServed holds that the curator of a store that the node refuses hears no heartbeat, and is asked for no SVID of node or role, until the node follows that store.
+func TestAnotherStoreIsNotServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "generation.json")
+	withCurators(t, 2, func(t *testing.T, m *many) {
+		first, other := m.addresses[0], m.addresses[1]
+		_ = m.following(t, path)
+		end := m.run()
+		m.at(first, "1")
+		end()
+		m.down[first]()
+		m.ofGeneration(other, 9, 1, "restored")
+		m.identity.Set(m.ca.node(m.key, m.ca.svid(m.key, 100*time.Hour, -time.Second)))
+		_ = m.following(t, path)
+		defer m.run()()
+		m.reason(func(reason string) bool { return strings.Contains(reason, "a majority may be alive") })
+		heard := func() int { return m.curators[other].count("Heartbeat") + m.curators[other].count("IssueSVID") }
+		before := heard() // before the watch had said which store it is
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		if _, _, err := m.client.IssueRoleSVID(ctx, "lighthouse", []byte("request")); err == nil || !strings.Contains(err.Error(), "a majority may be alive") {
+			t.Errorf("the SVID of a role: %v", err)
+		}
+		if now, asked := heard(), m.curators[other].count("IssueRoleSVID"); now != before || asked != 0 {
+			t.Errorf("it has heard %d calls of the node after the first %d, and was asked for %d SVIDs of roles", now-before, before, asked)
+		}
+		// The SVID has ended, and the watch is taken all the same.
+		m.at(other, "2")
+		await(t, &m.curators[other].calls, func([]call) bool { return m.curators[other].count("IssueSVID") > 0 })
+	})
 }

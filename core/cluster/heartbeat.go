@@ -46,6 +46,9 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 	defer beats.close()
 	watched := 0
 	for {
+		if err := s.awaitStore(ctx); err != nil {
+			return err
+		}
 		began := time.Now()
 		// A watch that has come back may be of a curator that was upgraded.
 		if reached, _ := s.streams.Get(); reached != watched {

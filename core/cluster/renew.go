@@ -30,6 +30,9 @@ func (s *session) renew(ctx context.Context, made func()) error {
 		_, _ = sets.Latest()
 		wait := s.untilRenewal(node)
 		if wait <= 0 {
+			if err := s.awaitStore(ctx); err != nil {
+				return err
+			}
 			if err := s.issue(ctx, node); err != nil {
 				return err
 			}
@@ -81,14 +84,19 @@ func (s *session) issue(ctx context.Context, node *identity.Identity) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkStore(); err != nil {
+		return err // the watch has said meanwhile whose SVID that is
+	}
 	leaf, err := s.checkSVID(response, node)
 	if err != nil {
 		return fmt.Errorf("the curator issued an SVID that the node cannot use: %w", err)
 	}
 	s.issued, s.resign = leaf, time.Time{}
+	// Whom the node trusts is up to a store that it follows, which only a watch tells. Before there is one, the CA that the node has is good enough: the curator has just proved itself by it.
+	watched, _ := s.streams.Get()
 	s.credentials.Update(func(credentials identity.Credentials) identity.Credentials {
 		credentials.SVID = response.GetSvid()
-		if len(response.GetCaCertificates()) > 0 {
+		if watched > 0 && len(response.GetCaCertificates()) > 0 {
 			credentials.CA = response.GetCaCertificates()
 		}
 		return credentials

@@ -32,6 +32,10 @@ type session struct {
 	api  clusterv1.NodeServiceClient
 	// streams counts the Watch streams that have delivered: each means that the curator is newly in reach.
 	streams event.Value[int]
+	// unfollowed is why the node does not follow the store of the curator; nil: it does, or does not know that store yet. Written by the watch worker. As long as it is so, the node tells that store nothing of its
+	// life, and takes neither SVIDs nor a CA of it. Nothing is lost by that: a node whose SVID has ended proves itself by its key, so a watch is taken without a new one, and the next watch says whether the node
+	// follows that store by now.
+	unfollowed event.Value[error]
 	// condition is how the session is; others says that there is another curator to go to.
 	condition event.Value[condition]
 	others    atomic.Bool
@@ -49,6 +53,7 @@ func (c *Client) runSession(ctx context.Context, to target, attend func(context.
 		return
 	}
 	s := &session{Client: c, to: to, conn: conn, api: clusterv1.NewNodeServiceClient(conn)}
+	s.unfollowed.Set(c.refusals[to.key()]) // so that not each new session is heard by it once
 	c.current.Set(s)
 	defer c.current.Set(nil)
 	ctx, cancel := context.WithCancel(ctx)
@@ -63,6 +68,28 @@ func (c *Client) runSession(ctx context.Context, to target, attend func(context.
 	if err := conn.Close(); err != nil {
 		c.config.Log.Debug("closing the connection to the curator", "curator", to.address, "error", err)
 	}
+}
+
+// awaitStore waits as long as the node refuses the curator's store.
+func (s *session) awaitStore(ctx context.Context) error {
+	_, err := s.unfollowed.Wait(ctx, func(why error) bool { return why == nil })
+	return err
+}
+
+// refuse takes note of why the node refuses the curator's store; nil: it follows it.
+func (s *session) refuse(why error) {
+	if why == nil {
+		delete(s.refusals, s.to.key())
+	} else {
+		s.refusals[s.to.key()] = why
+	}
+	s.unfollowed.Set(why)
+}
+
+// checkStore returns why the node refuses the curator's store; nil: it does not.
+func (s *session) checkStore() error {
+	why, _ := s.unfollowed.Get()
+	return why
 }
 
 // persist calls work again whenever it fails, until the context ends. The pauses grow with every failure in a row, up to longest; work calls

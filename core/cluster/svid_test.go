@@ -214,3 +214,21 @@ func TestAnSVIDStaysInTheCredentials(t *testing.T) {
 		return holds(credentials) && bytes.Equal(credentials.Owner, next.OwnerPublicKey)
 	})
 }
+
+// TestCAOfAnSVID holds that the CA that comes with an SVID is not taken before a watch has said that the curator is of the store that the node follows.
+func TestCAOfAnSVID(t *testing.T) {
+	n := newNode(t, nil)
+	n.identity.Set(n.ca.node(n.key, nil))
+	c := newCurator(n.ca.curatorCertificate())
+	fresh, theirs := n.ca.svid(n.key, time.Hour, 500*time.Hour), newAuthority(t)
+	c.set(func(r *rules) {
+		r.issue, r.ca = func() [][]byte { return fresh.Certificate }, [][]byte{theirs.certificate.Raw}
+	})
+	listener, address := listenTCP(t)
+	defer c.serve(t, listener)()
+	n.curatorAt("i1", address)
+	defer n.run()()
+	if got := await(t, n.client.Credentials(), func(got identity.Credentials) bool { return len(got.SVID) > 0 }); len(got.CA) > 0 {
+		t.Error("the CA of an unknown store is taken")
+	}
+}

@@ -98,6 +98,9 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 		if err := s.take(response); err != nil {
 			return err
 		}
+		if s.checkStore() != nil {
+			s.refuse(nil)
+		}
 		if first {
 			first = false
 			late.Stop()
@@ -137,6 +140,7 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		return nil
 	}
 	if err := s.follows(response); err != nil {
+		s.refuse(err)
 		return err
 	}
 	if err := s.older(response); err != nil {
