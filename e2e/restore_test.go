@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +89,25 @@ func TestRestore(t *testing.T) {
 		t.Error("something was made by a restore that was refused")
 	}
 
+	// Only the store that was restored knows its owner.
+	parameters, err := os.ReadFile(c.Path("reeved.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, strangers := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, ed25519.PublicKeySize)), filepath.Join(c.Home, "strangers.yaml")
+	if err := os.WriteFile(strangers, regexp.MustCompile(`(?i)(owner_?public_?key"?: *"?)[A-Za-z0-9+/]+=`).ReplaceAll(parameters, []byte("${1}"+stranger)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result := c.Run(t, suite.programs.Reeved(), append([]string{"restore", "--parameters", strangers}, all...)...)
+	if ending := regexp.MustCompile("on node reeve-.*the owner key of the cluster in the snapshot is .* run `reeved restore` again\n$"); result.Code == 0 || !ending.MatchString(result.Stderr) {
+		t.Errorf("with another owner: %s", result)
+	}
+	for _, directory := range []string{c.Path("system"), c.Path("data"), filepath.Join(c.Home, "r")} {
+		if err := os.RemoveAll(directory); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	// Killed on its way, it is not taken for a node, and the same command goes on.
 	running := c.StartProgram(t, suite.programs.Reeved(), append([]string{"restore", "--parameters", c.Path("reeved.yaml")}, all...)...)
 	eventually.True(t, patience, "the store is being made of the snapshot", func() (bool, string) {
@@ -97,7 +119,7 @@ func TestRestore(t *testing.T) {
 	if result := c.Run(t, suite.programs.Reeved(), "--parameters", c.Path("reeved.yaml")); result.Code == 0 || !strings.Contains(result.Stderr, "reeved restore") {
 		t.Errorf("plain reeved takes a node that is not restored yet: %s", result)
 	}
-	result := restore(all...)
+	result = restore(all...)
 	for _, said := range []string{before.Cluster.ID, "is lost", "Home", "reeve node delete"} {
 		if !strings.Contains(result.Stdout, said) {
 			t.Errorf("it does not say %q", said)
