@@ -3,6 +3,7 @@ package load_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -127,6 +128,63 @@ func TestDo(t *testing.T) {
 	})
 }
 
+// TestRate begins operations at their time, whatever the ones before take, as long as there is somebody who can.
+func TestRate(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		inFlight int
+		pause    time.Duration
+		want     load.Answer
+	}{
+		{"a store that is fast enough", 4, time.Millisecond, load.Answer{Operations: 10, Elapsed: 91 * time.Millisecond, P50: time.Millisecond, P99: time.Millisecond}},
+		{"as slow as all in flight can bear", 4, 40 * time.Millisecond, load.Answer{Operations: 10, Elapsed: 130 * time.Millisecond, P50: 40 * time.Millisecond, P99: 40 * time.Millisecond}},
+		// The last of ten is to begin after 90 ms, and begins after 180 ms.
+		{"slower than that", 1, 20 * time.Millisecond, load.Answer{Operations: 10, Elapsed: 200 * time.Millisecond, P50: 60 * time.Millisecond, P99: 110 * time.Millisecond}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &store{content: make(map[string]string), pause: c.pause}
+				answer, err := load.Do(t.Context(), s, load.Request{Operation: load.Put, InFlight: c.inFlight, Rate: 100, Duration: 100 * time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if answer != c.want {
+					t.Errorf("%+v, want %+v", answer, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestGrow writes as many bytes as it is asked for, and lets the keys of the other operations alone.
+func TestGrow(t *testing.T) {
+	s := &store{content: make(map[string]string)}
+	if err := load.Fill(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	before := maps.Clone(s.content)
+	answer, err := load.Do(t.Context(), s, load.Request{Operation: load.Grow, InFlight: 4, Bytes: 3*load.GrowSize - 1})
+	if err != nil || answer.Operations != 3 {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	values := make(map[string]bool)
+	for key, value := range s.content {
+		if old, ok := before[key]; ok {
+			if value != old {
+				t.Errorf("%s was changed", key)
+			}
+			continue
+		}
+		values[value] = true
+		if len(value) != load.GrowSize {
+			t.Errorf("%s has %d bytes", key, len(value))
+		}
+	}
+	if len(values) != 3 {
+		t.Errorf("%d values that differ", len(values))
+	}
+}
+
 func TestFailures(t *testing.T) {
 	s := &store{content: make(map[string]string), fail: errors.New("no quorum")}
 	server := httptest.NewServer(load.Handler(s))
@@ -144,6 +202,12 @@ func TestFailures(t *testing.T) {
 		"nothing in flight":       {Operation: load.Put, Duration: time.Millisecond},
 		"too much in flight":      {Operation: load.Put, InFlight: 1 << 20, Duration: time.Millisecond},
 		"no duration":             {Operation: load.Put, InFlight: 1},
+		"a negative rate":         {Operation: load.Put, InFlight: 1, Duration: time.Millisecond, Rate: -1},
+		"too high a rate":         {Operation: load.Put, InFlight: 1, Duration: time.Millisecond, Rate: 1 << 30},
+		"bytes of a put":          {Operation: load.Put, InFlight: 1, Duration: time.Millisecond, Bytes: 1},
+		"nothing to grow by":      {Operation: load.Grow, InFlight: 1},
+		"to grow for a time":      {Operation: load.Grow, InFlight: 1, Bytes: 1, Duration: time.Millisecond},
+		"to grow at a rate":       {Operation: load.Grow, InFlight: 1, Bytes: 1, Rate: 1},
 	} {
 		clear(s.content)
 		if answer, err := load.Ask(t.Context(), client, server.URL, request); err == nil {

@@ -33,6 +33,7 @@ func (p Programs) Version(ctx context.Context) (string, error) {
 }
 
 func (p Programs) reeved() string            { return filepath.Join(p.Directory, "reeved") }
+func (p Programs) reeve() string             { return filepath.Join(p.Directory, "reeve") }
 func (p Programs) plugin(name string) string { return filepath.Join(p.Directory, "plugins", name) }
 func (p Programs) lighthouse() string        { return filepath.Join(p.Directory, "examples", "lighthouse") }
 func (p Programs) bench(name string) string  { return filepath.Join(p.Directory, "bench", name) }
@@ -161,6 +162,9 @@ func All(bed *Bed) []bench.Measure {
 		{Name: "growth", What: "a cluster of three nodes comes into being", Run: bed.growth},
 		{Name: "remote-role", What: "a role is added to another node than the one that is asked", Run: bed.remote},
 		{Name: "failover", What: "the node dies whose member leads the store", Run: bed.failover},
+		{Name: "snapshot", What: "snapshots of a large store while a role writes", Run: bed.snapshot},
+		{Name: "restore", What: "a cluster is made of the snapshot of a large store", Run: bed.restore},
+		{Name: "recover-quorum", What: "the survivor of three nodes becomes the only member of the store", Run: bed.recoverQuorum},
 		{Name: "nodes", What: "one curator and many simulated nodes", Run: bed.many},
 		{Name: "idle", What: "a node that does nothing", Run: bed.idle},
 		{Name: "plugin", What: "a plugin as its author begins with it", Run: bed.plugin},

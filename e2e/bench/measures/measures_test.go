@@ -59,7 +59,7 @@ func TestMeasures(t *testing.T) {
 		}
 	}()
 	bed.Quick = true
-	figures := map[string]int{"launch": 1, "sandbox": 1, "adopt": 1, "memory": 1, "host-call": 1, "store": 4, "attacked": 4, "restart": 1, "sealed": 1, "unseal": 2, "writes": 6, "role-add": 2, "growth": 1, "remote-role": 3, "failover": 1, "idle": 3, "nodes": 14, "plugin": 4, "death": 1, "conformance": 1, "control-plane": 1, "api-writes": 1, "pods": 3}
+	figures := map[string]int{"launch": 1, "sandbox": 1, "adopt": 1, "memory": 1, "host-call": 1, "store": 4, "attacked": 4, "restart": 1, "sealed": 1, "unseal": 2, "writes": 6, "role-add": 2, "growth": 1, "remote-role": 3, "failover": 1, "snapshot": 3, "restore": 1, "recover-quorum": 1, "idle": 3, "nodes": 14, "plugin": 4, "death": 1, "conformance": 1, "control-plane": 1, "api-writes": 1, "pods": 3}
 	for _, measure := range measures.All(bed) {
 		if !soak.Enabled && measure.Name != "host-call" {
 			continue

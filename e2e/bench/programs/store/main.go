@@ -15,8 +15,8 @@ func main() {
 		Name: "benchstore", Version: "0.1.0",
 		Roles: []role.Role{{
 			Name: "benchstore", Summary: "puts loads on its part of the store", ConsensusUser: "benchstore", Requires: []string{"reeve.consensus.v1"},
-			// It is told over HTTP what to do.
-			Grants: []role.Grant{role.GrantListen(role.AnyPort)},
+			// It is told over HTTP what to do, and may be told to store much.
+			Grants: []role.Grant{role.GrantListen(role.AnyPort), role.GrantLimit(map[string]string{"store-bytes": "1Gi"})},
 			Run:    run,
 		}},
 	})
