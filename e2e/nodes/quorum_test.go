@@ -43,7 +43,7 @@ func lighthouseCount(t *testing.T, c *devcluster.Cluster, number int, method str
 func TestNothingIsLost(t *testing.T) {
 	c := shared.Cluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
-	fleet.Await(t, c, 1, patience, "three nodes with their roles", fleet.AllReady(3))
+	former := fleet.Await(t, c, 1, patience, "three nodes with their roles", fleet.AllReady(3))
 	ids := map[int]string{1: fleet.ID(t, c, 1), 2: fleet.ID(t, c, 2), 3: fleet.ID(t, c, 3)}
 	if result := c.StartAlone(t, "plugin", "add", "--approve", c.Programs.Lighthouse(), "--dir", c.NodeDirectory(3)).Wait(t, patience); result.Code != 0 {
 		t.Fatal(result)
@@ -110,9 +110,11 @@ func TestNothingIsLost(t *testing.T) {
 		return result.Code == 0, result.String()
 	})
 
-	// The others, who had a majority, come back.
+	// The others, who had a majority, come back at once, and join the survivor.
 	c.MustReeve(t, "dev", "up", "--detach")
-	nodes := fleet.Await(t, c, 1, patience, "all nodes are back and vote", fleet.AllReady(3))
+	nodes := fleet.Await(t, c, 1, patience, "all nodes are back and vote, with new members", func(nodes []fleet.Node) bool {
+		return fleet.AllReady(3)(nodes) && !slices.ContainsFunc(nodes, func(node fleet.Node) bool { return node.Store.MemberID == fleet.ByID(former, node.ID).Store.MemberID })
+	})
 	if fleet.ByID(nodes, ids[3]).Labels["recovered"] != "yes" {
 		t.Errorf("what was written meanwhile is lost: %v", nodes)
 	}

@@ -30,8 +30,10 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 		return gone(id)
 	}
 	generation := stored.Nodes[id].GetGeneration()
+	// Nor may it take a store that was begun again for the former one: its heartbeats reach the new one already, and whoever has contact follows no other store for a while.
 	known := func(snapshot *cache.Snapshot) bool {
-		return snapshot.Cluster != nil && snapshot.Nodes[id].GetGeneration() >= generation
+		return snapshot.Cluster != nil && snapshot.Nodes[id].GetGeneration() >= generation &&
+			(snapshot.Revision > stored.Revision || proto.Equal(snapshot.State.Generation, stored.Generation))
 	}
 	if _, err := s.config.News.Wait(ctx, known); err != nil {
 		return context.Cause(ctx)
