@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +22,9 @@ import (
 
 // snapshotPart is how much of a snapshot is sent in one message.
 const snapshotPart = 256 << 10
+
+// snapshotPace is how many bytes a second are sent of one. The member, the curator and whoever reads would otherwise have all of a small machine for that time, and writes wait.
+const snapshotPace = 32 << 20
 
 // snapshotWithin is how long a snapshot that was taken may be read: a curator gives up before, unless its process stands still, and no other snapshot is taken meanwhile.
 const snapshotWithin = 35 * time.Minute
@@ -46,9 +50,13 @@ func (s *snapshots) TakeSnapshot(request *consensusv1.TakeSnapshotRequest, strea
 	if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Manifest{Manifest: taken.Manifest}}); err != nil {
 		return err
 	}
+	pace := rate.NewLimiter(snapshotPace, snapshotPart)
 	for part := make([]byte, snapshotPart); ; {
 		n, err := io.ReadFull(taken, part)
 		if n > 0 {
+			if err := pace.WaitN(stream.Context(), n); err != nil {
+				return status.Errorf(codes.Canceled, "consensus: send the snapshot: %v", err)
+			}
 			if err := stream.Send(&consensusv1.TakeSnapshotResponse{Part: &consensusv1.TakeSnapshotResponse_Data{Data: part[:n]}}); err != nil {
 				return err
 			}
