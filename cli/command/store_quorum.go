@@ -23,8 +23,8 @@ import (
 const (
 	// survivorTimeout is how long a node may take to say how its member is: without a quorum it tries some election times to find one.
 	survivorTimeout = 15 * time.Second
-	// promiseTimeout is how long a member may take to stop.
-	promiseTimeout = time.Minute
+	// promiseTimeout is how long a member may take to stop, and to read its log and its database.
+	promiseTimeout = 5 * time.Minute
 	// recoverAgain is the pause before a node that is busy with the recovery is asked again.
 	recoverAgain = 500 * time.Millisecond
 )
