@@ -233,6 +233,7 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 	if n := slices.IndexFunc(r.survivors, survivor.begun); n >= 0 {
 		return &r.survivors[n], nil
 	}
+	said := r.freshest()
 	if err := r.promiseAll(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -241,6 +242,11 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 		_ = output.Print(r.Stderr, output.Table, r.document(), r.Now())
 		return nil, fault.New(fault.Refused, "no member that answers can become the only one: the files of each are damaged",
 			"Run `reeve store recover-quorum --abandon`. Then start a node whose member is whole, or restore a snapshot (`reeved restore`).")
+	}
+	// Whoever has typed the ID has read what another member has.
+	if now := r.survivors[slices.IndexFunc(r.survivors, func(s survivor) bool { return s.ID == said.ID })]; now.state.Unusable && now.compare(*best) > 0 {
+		return nil, fault.New(fault.Refused, fmt.Sprintf("the member of node %s has more than that of node %s, and cannot become the only one: %s", now.ID, best.ID, now.state.Damage),
+			"Nothing is final yet. Run the same command again to go on with node "+best.ID+" and lose what only node "+now.ID+" has, or with --abandon to give it up.")
 	}
 	for _, s := range r.survivors {
 		chosen := s.promised().GetNodeId()
@@ -256,7 +262,7 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 	if best.state.Damage != "" {
 		r.say("The data of the member of node " + best.ID + " may be damaged, and every other node would take it over: " + best.state.Damage)
 	}
-	r.say(fmt.Sprintf("%d survivors have stopped voting. The freshest is node %s, whose log ends with entry %d of term %d.", len(r.voters()), best.ID, best.state.LastIndex, best.state.LastTerm))
+	r.say(fmt.Sprintf("%d survivors have stopped voting. The freshest that can be used is node %s, whose log ends with entry %d of term %d.", len(r.voters()), best.ID, best.state.LastIndex, best.state.LastTerm))
 	return best, r.promiseAll(ctx, best.ID)
 }
 

@@ -21,6 +21,7 @@ import (
 type survivingNode struct {
 	nodev1.NodeServiceClient
 	member *consensusv1.MemberState
+	breaks bool // it finds its files damaged when it has promised
 	forced bool
 }
 
@@ -31,6 +32,9 @@ func (n *survivingNode) GetStoreMember(context.Context, *nodev1.GetStoreMemberRe
 func (n *survivingNode) PromiseRecovery(_ context.Context, request *nodev1.PromiseRecoveryRequest, _ ...grpc.CallOption) (*nodev1.PromiseRecoveryResponse, error) {
 	if n.member.Recovery == nil {
 		n.member.Recovery = &consensusv1.QuorumRecovery{Id: request.RecoveryId, Phase: consensusv1.QuorumRecoveryPhase_QUORUM_RECOVERY_PHASE_PROMISED}
+	}
+	if n.breaks {
+		unusable(n.member)
 	}
 	if request.NodeId != "" {
 		n.member.Recovery.NodeId = request.NodeId
@@ -69,6 +73,11 @@ func doubted(m *consensusv1.MemberState) { m.Damage = "it holds other data than 
 
 func unusable(m *consensusv1.MemberState) { m.Damage, m.Unusable = "member/snap/db is damaged", true }
 
+func broken(n *survivingNode) *survivingNode {
+	n.breaks = true
+	return n
+}
+
 // TestChooseSurvivor chooses the freshest member of the newest generation, and nobody where that could make two stores of one.
 func TestChooseSurvivor(t *testing.T) {
 	formerOnly := func(m *consensusv1.MemberState) {
@@ -91,6 +100,8 @@ func TestChooseSurvivor(t *testing.T) {
 		"one is doubted":       {nodes: []*survivingNode{survived("a", 5, doubted), survived("b", 5, nil)}, chosen: "b"},
 		"the doubted has more": {nodes: []*survivingNode{survived("a", 6, doubted), survived("b", 5, nil)}, chosen: "a"},
 		"one is unusable":      {nodes: []*survivingNode{survived("a", 6, unusable), survived("b", 5, nil)}, chosen: "b"},
+		"the freshest breaks":  {nodes: []*survivingNode{broken(survived("a", 6, nil)), survived("b", 5, nil)}, refused: []string{"node a has more than that of node b", "member/snap/db is damaged"}},
+		"another one breaks":   {nodes: []*survivingNode{survived("a", 6, nil), broken(survived("b", 5, nil))}, chosen: "a"},
 		"the only one is":      {nodes: []*survivingNode{survived("a", 6, unusable)}, refused: []string{"the files of each are damaged"}},
 		"chosen before":        {nodes: []*survivingNode{survived("a", 5, promisedFor("b")), survived("b", 5, promisedFor("b"))}, chosen: "b"},
 		"a fresher one came": {nodes: []*survivingNode{survived("a", 5, promisedFor("a")), survived("b", 6, nil)},

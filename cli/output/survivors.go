@@ -96,7 +96,9 @@ func (s Survivors) table(w io.Writer, _ time.Time) {
 		row(w, node, "", "", "", "", "", "nobody knows where it is reached")
 	}
 	for _, one := range s.Survivors {
-		if one.Damage != "" {
+		if one.Unusable {
+			_, _ = fmt.Fprintf(w, "The member of node %s cannot become the only one: %s.\n", one.NodeID, Clean(one.Damage))
+		} else if one.Damage != "" {
 			_, _ = fmt.Fprintf(w, "The data of the member of node %s is not to be trusted: %s.\n", one.NodeID, Clean(one.Damage))
 		}
 	}

@@ -71,6 +71,7 @@ func (s *session) follows(response *clusterv1.WatchResponse) error {
 		return nil
 	}
 	if err := s.heeds(offered, response.GetStoreRecovered()); err != nil {
+		s.refuse(err)
 		return err
 	}
 	if s.config.Generation != "" {

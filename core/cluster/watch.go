@@ -140,7 +140,6 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		return nil
 	}
 	if err := s.follows(response); err != nil {
-		s.refuse(err)
 		return err
 	}
 	if err := s.older(response); err != nil {

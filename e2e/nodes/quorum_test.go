@@ -112,9 +112,7 @@ func TestNothingIsLost(t *testing.T) {
 
 	// The others, who had a majority, come back at once, and join the survivor.
 	c.MustReeve(t, "dev", "up", "--detach")
-	nodes := fleet.Await(t, c, 1, patience, "all nodes are back and vote, with new members", func(nodes []fleet.Node) bool {
-		return fleet.AllReady(3)(nodes) && !slices.ContainsFunc(nodes, func(node fleet.Node) bool { return node.Store.MemberID == fleet.ByID(former, node.ID).Store.MemberID })
-	})
+	nodes := fleet.Await(t, c, 1, patience, "all nodes are back and vote", fleet.AllRejoined(former))
 	if fleet.ByID(nodes, ids[3]).Labels["recovered"] != "yes" {
 		t.Errorf("what was written meanwhile is lost: %v", nodes)
 	}

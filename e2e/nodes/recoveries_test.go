@@ -15,7 +15,7 @@ import (
 func TestTwoRecoveries(t *testing.T) {
 	c := shared.Cluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--detach")
-	fleet.Await(t, c, 1, patience, "two nodes with their roles", fleet.AllReady(2))
+	former := fleet.Await(t, c, 1, patience, "two nodes with their roles", fleet.AllReady(2))
 	ids := map[int]string{1: fleet.ID(t, c, 1), 2: fleet.ID(t, c, 2)}
 	status, _ := fleet.Status(t, c, 1)
 	at := func(number int, arguments ...string) devcluster.Result {
@@ -44,7 +44,7 @@ func TestTwoRecoveries(t *testing.T) {
 	})
 	core(1)
 	nodes := fleet.Await(t, c, 1, patience, "both are nodes of the later store", func(nodes []fleet.Node) bool {
-		return fleet.AllReady(2)(nodes) && fleet.ByID(nodes, ids[2]).Labels["later"] == "yes"
+		return fleet.AllRejoined(former)(nodes) && fleet.ByID(nodes, ids[2]).Labels["later"] == "yes"
 	})
 	if fleet.ByID(nodes, ids[1]).Store.MemberID == fleet.ByID(nodes, ids[2]).Store.MemberID {
 		t.Error(nodes)

@@ -30,7 +30,7 @@ func TestStepsOfALostMajority(t *testing.T) {
 		parameters.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
 	})
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--detach")
-	fleet.Await(t, c, 1, fleet.Patience, "two nodes with their roles", fleet.AllReady(2))
+	former := fleet.Await(t, c, 1, fleet.Patience, "two nodes with their roles", fleet.AllReady(2))
 	first, second := fleet.ID(t, c, 1), fleet.ID(t, c, 2)
 	c.MustReeve(t, "node", "label", first, "written=yes")
 	fleet.Kill(t, c, 2, second)
@@ -58,6 +58,6 @@ func TestStepsOfALostMajority(t *testing.T) {
 		t.Errorf("the store was not begun again: %s", result)
 	}
 	c.MustReeve(t, "dev", "up", "--detach")
-	fleet.Await(t, c, 1, fleet.Patience, "the other node is back", fleet.AllReady(2))
+	fleet.Await(t, c, 1, fleet.Patience, "the other node is back", fleet.AllRejoined(former))
 	c.Down(t)
 }

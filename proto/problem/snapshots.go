@@ -30,7 +30,7 @@ func OfSnapshots(interval time.Duration, since, good *timestamppb.Timestamp, now
 	case good == nil && failure == "" && (since == nil || now.Sub(since.AsTime()) <= 2*interval):
 		return ""
 	case good == nil:
-		problem = "there is no good snapshot of the consensus store yet"
+		problem = "there is no good snapshot of the consensus store"
 	case age > 2*interval:
 		problem = fmt.Sprintf("the newest good snapshot of the consensus store is of %s, longer ago than twice the interval of %s", good.AsTime().Format(time.RFC3339), interval)
 	case age >= -2*interval:

@@ -211,6 +211,16 @@ func AllReady(count int) func([]Node) bool {
 	}
 }
 
+// AllRejoined is AllReady for nodes whose members of the store are all new ones since former: what a cluster that was begun again has of the former store may look ready, too.
+func AllRejoined(former []Node) func([]Node) bool {
+	return func(nodes []Node) bool {
+		return AllReady(len(former))(nodes) && !slices.ContainsFunc(nodes, func(node Node) bool {
+			before := ByID(former, node.ID)
+			return before.Store == nil || node.Store.MemberID == before.Store.MemberID
+		})
+	}
+}
+
 // PeersCA is what the members of the store on some nodes know each other by.
 func PeersCA(t testing.TB, c *devcluster.Cluster, numbers ...int) (all []string) {
 	t.Helper()

@@ -127,7 +127,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A write of an earlier run whose outcome nobody knows may have its effect in this one.
 // TestAt holds what was kept at a moment against what was acknowledged before, and what began later.
 func TestAt(t *testing.T) {
 	calls := new(script).
@@ -153,6 +152,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
+// A write of an earlier run whose outcome nobody knows may have its effect in this one.
 func TestPending(t *testing.T) {
 	earlier := history.Pending(new(script).unknown("a", nodeA, 1, 2, set("x")).unknown("a", nodeA, 3, 4, get).node("a", 5, 6, set("y"), 2, "y", true).calls)
 	if len(earlier) != 1 {

@@ -22,8 +22,8 @@ const (
 	DefaultCompareInterval = time.Minute
 	// compareShare is the most of its time that the leader spends reading for that: one part of so many. A large store takes long to read. Waiting for a member that does not answer costs nothing.
 	compareShare = 50
-	// compareAtLeast is how long the pause is at most, however long it took.
-	compareAtLeast = 15 * time.Minute
+	// compareLongest is how long the pause is at most, however long it took.
+	compareLongest = 15 * time.Minute
 	// confirmAfter is the pause before what was found new is looked at a second time. Only what both say is noted.
 	confirmAfter = time.Second
 )
@@ -67,7 +67,7 @@ func (c *Comparer) Run(ctx context.Context) error {
 			continue
 		}
 		again, took, err := c.round(ctx)
-		next := max(interval, min(compareShare*took, compareAtLeast))
+		next := max(interval, min(compareShare*took, compareLongest))
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -97,11 +97,10 @@ func (c *Comparer) round(ctx context.Context) (again bool, took time.Duration, e
 	}
 	now := judge(members, hashes, before)
 	keep(before, now, members, hashes)
-	if c.found != nil && len(hashes) < 2 && len(members) > 1 {
-		return false, took, nil // nothing was compared, which takes nothing back
-	}
 	if same(before, now) {
-		c.found = nil
+		if len(hashes) > 1 { // otherwise nothing was compared, which takes nothing back
+			c.found = nil
+		}
 		return false, took, nil
 	}
 	if c.found == nil || !same(c.found, now) {

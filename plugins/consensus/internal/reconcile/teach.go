@@ -34,7 +34,8 @@ func (m *Members) teach(ctx context.Context, p *picture, peer store.Peer) error 
 		return m.drop(ctx, p, peer, "")
 	}
 	if p.distrusted[peer.ID] {
-		return m.drop(ctx, p, peer, p.damaged[peer.ID]) // its vote could keep the others from having a majority
+		// Its vote could keep the others from having a majority.
+		return m.drop(ctx, p, peer, "the data that its member took over differs from that of the others: a new one takes its place")
 	}
 	if answers && state.Applied > m.learner.applied {
 		m.learner.applied, m.learner.since = state.Applied, now

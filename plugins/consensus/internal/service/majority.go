@@ -211,7 +211,9 @@ func (r *running) promise(ctx context.Context, id, node string) error {
 		state.Damage = damage
 		// etcd would end the process when it finds such a page, again at every start, and there is no way back from there.
 		var broken *store.DamagedError
-		switch err := store.Inspect(ctx, config.DataDirectory, state.NodeId); {
+		switch end, err := store.Inspect(ctx, config.DataDirectory, state.NodeId); {
+		case err == nil && end < state.LastIndex:
+			state.Damage, state.Unusable = fmt.Sprintf("its log ends with entry %d, and the member had %d: what comes after that is damaged", end, state.LastIndex), true
 		case errors.As(err, &broken):
 			state.Damage, state.Unusable = fmt.Sprintf("%s is damaged: %v", broken.File, broken.Cause), true
 		case err != nil:

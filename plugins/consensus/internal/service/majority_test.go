@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -295,12 +296,13 @@ func TestUnusableSurvivor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	one := make([]byte, 1)
-	if _, err := log.ReadAt(one, 1000); err != nil {
+	content, err := os.ReadFile(segments[0])
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := log.WriteAt([]byte{^one[0]}, 1000); err != nil {
-		t.Fatal(err)
+	at := bytes.Index(content, []byte("peerURLs")) // in an entry, and no length of one
+	if _, err := log.WriteAt([]byte{^content[at]}, int64(at)); at < 0 || err != nil {
+		t.Fatal(at, err)
 	}
 	state := survivor.promised(oneRecovery, "reeve-1")
 	if !state.Unusable || !strings.Contains(state.Damage, filepath.Base(segments[0])) {

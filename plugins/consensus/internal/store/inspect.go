@@ -17,8 +17,10 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // DamagedError says that a file of the member cannot be read as etcd wrote it. It is an ErrWaiting, too: the member waits for the store to remove it, and then joins anew.
@@ -57,22 +59,23 @@ func (e *unreadError) Unwrap() error { return e.cause }
 func (e *unreadError) Is(target error) bool { return target == ErrWaiting }
 
 // Inspect says which file of the member etcd could not use: a *DamagedError. The member does not run. Any other error says that it could not be looked. Both the log since its last snapshot and the database are read as a
-// whole, as etcd does when it starts: where it finds a damaged page, some of its goroutines end the process.
-func Inspect(ctx context.Context, directory, node string) error {
+// whole, as etcd does when it starts: where it finds a damaged page, some of its goroutines end the process. end is the index of the last entry in the log: etcd takes one that is damaged in its last part for one that was
+// cut off by a crash, and forgets the rest.
+func Inspect(ctx context.Context, directory, node string) (end uint64, err error) {
 	files := etcdDirectory(directory)
 	if !wal.Exist(datadir.ToWALDir(files)) {
-		return nil
+		return 0, nil
 	}
-	path, err := inspectFiles(ctx, files)
+	path, err := inspectFiles(ctx, files, &end)
 	switch {
 	case err == nil:
-		return nil
+		return end, nil
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return end, ctx.Err()
 	case damages(err):
-		return &DamagedError{File: path, Cause: err, Node: node}
+		return end, &DamagedError{File: path, Cause: err, Node: node}
 	}
-	return &unreadError{path, node, err}
+	return end, &unreadError{path, node, err}
 }
 
 // damages reports whether an error of reading a file says that what is in it is not what was written. The kernel says that of a disk or a file system; whatever else it says may pass, like a process that has too
@@ -88,14 +91,14 @@ func damages(err error) bool {
 	return true
 }
 
-func inspectFiles(ctx context.Context, files string) (path string, err error) {
+func inspectFiles(ctx context.Context, files string, end *uint64) (path string, err error) {
 	path = datadir.ToWALDir(files)
 	names, err := segmentsSince(path, lastSnapshot(datadir.ToSnapDir(files)))
 	if err != nil {
 		return path, err
 	}
 	for n, name := range names {
-		if err := inspectSegment(ctx, name, n == len(names)-1); err != nil {
+		if err := inspectSegment(ctx, name, n == len(names)-1, end); err != nil {
 			return name, err
 		}
 	}
@@ -106,8 +109,9 @@ func inspectFiles(ctx context.Context, files string) (path string, err error) {
 	return path, inspectDatabase(ctx, path)
 }
 
-// inspectSegment reads one file of the log. The last record of the last one may be cut off, by a crash; etcd repairs that.
-func inspectSegment(ctx context.Context, name string, last bool) error {
+// inspectSegment reads one file of the log. The last record of the last one may be cut off, by a crash; etcd repairs that. end
+// becomes the index of the last entry.
+func inspectSegment(ctx context.Context, name string, last bool, end *uint64) error {
 	file, err := os.Open(name)
 	if err != nil {
 		return err
@@ -117,6 +121,9 @@ func inspectSegment(ctx context.Context, name string, last bool) error {
 	for err = decoder.Decode(record); err == nil; err = decoder.Decode(record) {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if err := endsWith(record, end); err != nil {
+			return err
 		}
 		if record.GetType() != wal.CrcType {
 			continue
@@ -130,6 +137,25 @@ func inspectSegment(ctx context.Context, name string, last bool) error {
 		return nil
 	}
 	return err
+}
+
+// endsWith takes in a record of the log. An entry takes the place of those from its index on.
+func endsWith(record *walpb.Record, end *uint64) error {
+	switch record.GetType() {
+	case wal.EntryType:
+		entry := new(raftpb.Entry)
+		if err := proto.Unmarshal(record.GetData(), entry); err != nil {
+			return err
+		}
+		*end = entry.GetIndex()
+	case wal.SnapshotType:
+		taken := new(walpb.Snapshot)
+		if err := proto.Unmarshal(record.GetData(), taken); err != nil {
+			return err
+		}
+		*end = max(*end, taken.GetIndex())
+	}
+	return nil
 }
 
 // openBound is how long the lock of the database is waited for, which nobody should have.

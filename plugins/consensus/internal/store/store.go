@@ -149,7 +149,7 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		log: config.Log, plan: plan, lock: locked, directory: config.Directory, config: config, marker: found, recoveries: make(chan *recovery), freeSpace: freeSpace,
 	}
 	if s.damage = config.Damage; s.damage == nil {
-		if err := Inspect(ctx, config.Directory, plan.NodeID); err != nil && !errors.As(err, &s.damage) {
+		if _, err := Inspect(ctx, config.Directory, plan.NodeID); err != nil && !errors.As(err, &s.damage) {
 			locked.Close()
 			return nil, err
 		}

@@ -238,10 +238,10 @@ func TestProblem(t *testing.T) {
 	// Of one under which nothing ever ends people hear, too.
 	state.Policy.SnapshotsSince = timestamppb.New(start)
 	say(2*interval, "")
-	say(2*interval+time.Minute, "there is no good snapshot of the consensus store yet")
+	say(2*interval+time.Minute, "there is no good snapshot of the consensus store")
 	ask(state, start)
 	end(state, "its disk is full")
-	say(0, "there is no good snapshot of the consensus store yet: node three: its disk is full")
+	say(0, "there is no good snapshot of the consensus store: node three: its disk is full")
 	ask(state, start.Add(10*time.Minute))
 	end(state, "")
 	say(10*time.Minute, "")
@@ -252,7 +252,7 @@ func TestProblem(t *testing.T) {
 	say(9*time.Minute-2*interval, "the newest good snapshot of the consensus store is of 2033-05-18T03:43:20Z by the clock of the node that asked for it, which is in the future: compare the clocks of the nodes")
 	// Of a node that was removed nobody has anything any more.
 	delete(state.Nodes, "two")
-	say(10*time.Minute, "there is no good snapshot of the consensus store yet: node three: its disk is full")
+	say(10*time.Minute, "there is no good snapshot of the consensus store: node three: its disk is full")
 	state.Policy = nil
 	say(year, "")
 }

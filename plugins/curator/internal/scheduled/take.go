@@ -53,6 +53,7 @@ func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.S
 			}
 			r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest ones were removed", "removed", removed, "error", err)
 		case errors.Is(err, errKeyChanged):
+			began = time.Now() // the member may still end what it was told to give up
 			r.config.Log.Info("the recovery key of the cluster was changed while a scheduled snapshot was taken; taking it again")
 		case passes(err) && time.Since(began) < tryAgainFor:
 			r.config.Log.Debug("the member cannot take a snapshot now; trying again", "error", err)
