@@ -205,10 +205,10 @@ func TestTombstoneOfAnotherStore(t *testing.T) {
 				m.curators[other].set(func(r *rules) { r.refuse = refusal })
 				m.down[own]()
 				if test.alive {
-					time.Sleep(10 * time.Second)
+					time.Sleep(10 * time.Second) // of the bubble's clock
 					m.up(own)
 				}
-				time.Sleep(5 * time.Minute)
+				time.Sleep(5 * time.Minute) // as well
 				synctest.Wait()
 				if removed, _ := m.client.Removed().Get(); (removed != nil) != test.removed {
 					t.Errorf("it is %+v", removed)

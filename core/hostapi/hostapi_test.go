@@ -137,6 +137,7 @@ type node struct {
 	directory  *event.Value[*hostv1.Directory]
 	network    *event.Value[[]string]
 	peers      *event.Value[[]string]
+	curators   *event.Value[[]string]
 	operators  *event.Value[*hostv1.Operators]
 	access     *event.Value[access.States]
 	identity   *event.Value[*identity.Identity]
@@ -153,6 +154,7 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 		directory:  new(event.Value[*hostv1.Directory]),
 		network:    new(event.Value[[]string]),
 		peers:      new(event.Value[[]string]),
+		curators:   new(event.Value[[]string]),
 		operators:  new(event.Value[*hostv1.Operators]),
 		access:     new(event.Value[access.States]),
 		identity:   new(event.Value[*identity.Identity]),
@@ -173,7 +175,7 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 // config is what another server of the node would need.
 func (n *node) config() hostapi.Config {
 	return hostapi.Config{
-		RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Peers: n.peers, Operators: n.operators, Access: n.access, Identity: n.identity, Issuer: n.issuer,
+		RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Peers: n.peers, Curators: n.curators, Operators: n.operators, Access: n.access, Identity: n.identity, Issuer: n.issuer,
 	}
 }
 

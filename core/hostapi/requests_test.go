@@ -35,7 +35,7 @@ func FuzzRequests(f *testing.F) {
 	issuer := newIssuer(f)
 	server, err := hostapi.New(hostapi.Config{
 		RunDir: dir, Membership: new(event.Value[membership.Status]), Directory: new(event.Value[*hostv1.Directory]),
-		Network: new(event.Value[[]string]), Peers: new(event.Value[[]string]), Operators: new(event.Value[*hostv1.Operators]), Access: new(event.Value[access.States]),
+		Network: new(event.Value[[]string]), Peers: new(event.Value[[]string]), Curators: new(event.Value[[]string]), Operators: new(event.Value[*hostv1.Operators]), Access: new(event.Value[access.States]),
 		Identity: event.New(issuer.identity()), Issuer: issuer,
 	})
 	if err != nil {

@@ -34,8 +34,8 @@ type Config struct {
 	Directory *event.Value[*hostv1.Directory]
 	// Network is the node's addresses, the preferred one first, for WatchNetwork.
 	Network *event.Value[[]string]
-	// Peers are the machines on which other nodes may be as the operator says, for WatchNetwork too.
-	Peers *event.Value[[]string]
+	// Peers are the machines on which other nodes may be as the operator says, and Curators the host:port of every curator that the node knows, of now or from earlier. WatchNetwork tells both as machines.
+	Peers, Curators *event.Value[[]string]
 	// Operators is who operates the cluster, for WatchOperators.
 	Operators *event.Value[*hostv1.Operators]
 	// Access is the answer of OpenConsensus for each instance.
@@ -77,6 +77,7 @@ func (c *Config) check() error {
 		"Directory":  c.Directory == nil,
 		"Network":    c.Network == nil,
 		"Peers":      c.Peers == nil,
+		"Curators":   c.Curators == nil,
 		"Operators":  c.Operators == nil,
 		"Access":     c.Access == nil,
 		"Identity":   c.Identity == nil,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
@@ -79,7 +81,7 @@ func (s *service) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.Se
 }
 
 func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStreamingServer[hostv1.WatchNetworkResponse]) error {
-	addresses, peers := s.config.Network.Watch(), s.config.Peers.Watch()
+	addresses, peers, curators := s.config.Network.Watch(), s.config.Peers.Watch(), s.config.Curators.Watch()
 	// Nothing is told before the node has an address.
 	if _, err := s.config.Network.Wait(stream.Context(), func([]string) bool { return true }); err != nil {
 		return status.FromContextError(err).Err()
@@ -88,7 +90,9 @@ func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.Server
 	for {
 		next := new(hostv1.WatchNetworkResponse)
 		next.Addresses, _ = addresses.Latest()
-		next.Peers, _ = peers.Latest()
+		named, _ := peers.Latest()
+		known, _ := curators.Latest()
+		next.Peers = withHosts(named, known)
 		if last == nil || !proto.Equal(last, next) {
 			if err := stream.Send(next); err != nil {
 				return err
@@ -100,8 +104,21 @@ func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.Server
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-addresses.Changed():
 		case <-peers.Changed():
+		case <-curators.Changed():
 		}
 	}
+}
+
+// withHosts adds the hosts of addresses, host:port each, to machines that have not got them. A curator's machine is one that other nodes may be on: it is known over a start of the node, and is where
+// the members of the store find each other if they were stopped before all of them knew new addresses.
+func withHosts(machines, addresses []string) []string {
+	all := slices.Clone(machines)
+	for _, address := range addresses {
+		if host, _, err := net.SplitHostPort(address); err == nil && !slices.Contains(all, host) {
+			all = append(all, host)
+		}
+	}
+	return all
 }
 
 // WatchOperators waits until the node knows the operators: an empty list would make roles refuse them.

@@ -71,6 +71,9 @@ func TestWatchDirectoryAndNetwork(t *testing.T) {
 	next(t, network, &hostv1.WatchNetworkResponse{Peers: []string{"db.example"}})
 	n.network.Set([]string{"192.0.2.3"})
 	next(t, network, &hostv1.WatchNetworkResponse{Addresses: []string{"192.0.2.3"}, Peers: []string{"db.example"}})
+	// The machines of curators come after those that were named, each once.
+	n.curators.Set([]string{"[2001:db8::4]:7443", "192.0.2.4:7443", "db.example:7443", "192.0.2.4:7543"})
+	next(t, network, &hostv1.WatchNetworkResponse{Addresses: []string{"192.0.2.3"}, Peers: []string{"db.example", "2001:db8::4", "192.0.2.4"}})
 }
 
 // TestWatchOperators: a role that is granted it hears who operates the cluster, and nothing before the node knows.

@@ -190,7 +190,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{
 		Log: w.log, RunDir: held.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.report.Directory,
-		Network: w.net.Addresses(), Peers: w.net.Peers(), Operators: &w.report.HostOperators, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
+		Network: w.net.Addresses(), Peers: w.net.Peers(), Curators: w.client.Curators(), Operators: &w.report.HostOperators, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	}); err != nil {
 		return err

@@ -181,7 +181,17 @@ func TestAllAddressesAtOnceAndPeers(t *testing.T) {
 			peers(t, c, number, c.Address(t, other))
 		}
 	}
-	// They find each other by what the cluster knows now.
+	// They find each other by what the cluster knows now. A node knows it as soon as it knows the curators' new addresses: a member may be stopped before it has applied those of all members.
+	await(t, c, "every node knows where the curators are", func(seen map[int]devcluster.Status) bool {
+		for _, status := range seen {
+			for _, number := range all {
+				if !slices.Contains(status.Cluster.Curators, c.Address(t, number)+":7443") {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	for _, number := range all {
 		tell(number)
 	}

@@ -47,8 +47,8 @@ func (h *Host) Network() *event.Value[[]string] {
 	return &h.network
 }
 
-// Peers is addresses and DNS names of machines on which other nodes of the cluster may be, as the node's operator named them: for a role that reaches none of
-// them where it knows them to be. It says nothing of who is there. The first call starts to follow it, as that of Network does.
+// Peers is addresses and DNS names of machines on which other nodes of the cluster may be: those that the node's operator named, then those of the curators that the node knows. A role that reaches no
+// other node where it knows it to be tries there. It says nothing of who is there. The first call starts to follow it, as that of Network does.
 func (h *Host) Peers() *event.Value[[]string] {
 	h.Network()
 	return &h.peers

@@ -73,7 +73,7 @@ func servedHost(at place, file string) (hostv1.HostServiceClient, func(), error)
 	}
 	hosts, err := hostapi.New(hostapi.Config{
 		Log: hclog.NewNullLogger(), RunDir: run, Membership: event.New(membership.Status{}), Directory: event.New(&hostv1.Directory{}),
-		Network: event.New([]string{"127.0.0.1"}), Peers: event.New([]string(nil)), Access: event.New(access.States{}), Identity: event.New(&identity.Identity{}),
+		Network: event.New([]string{"127.0.0.1"}), Peers: event.New([]string(nil)), Curators: event.New([]string(nil)), Access: event.New(access.States{}), Identity: event.New(&identity.Identity{}),
 		Operators: event.New(&hostv1.Operators{}),
 	})
 	if err != nil {

@@ -30,7 +30,7 @@ type Network interface {
 	Follows() (store.Generation, bool)
 	// Addresses are this node's, the preferred one first.
 	Addresses() *event.Value[[]string]
-	// Peers are the machines, by address or DNS name, on which other nodes may be as the operator says. Callers may not change it.
+	// Peers are the machines, by address or DNS name, on which other nodes may be: as the operator says, or where curators are or were. Callers may not change it.
 	Peers() []string
 }
 

@@ -1341,7 +1341,8 @@ type WatchNetworkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The addresses of this node, the preferred one first.
 	Addresses []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	// Addresses and DNS names of machines on which other nodes of the cluster may be, as the node's operator named them: for who reaches none at the address that it knows.
+	// Addresses and DNS names of machines on which other nodes of the cluster may be, for who reaches none at the address that it knows: those that the node's operator named, then those of the curators that
+	// the node knows, of now or from before it started.
 	Peers         []string `protobuf:"bytes,2,rep,name=peers,proto3" json:"peers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
