@@ -98,13 +98,19 @@ func (s *scene) fill(t *testing.T, row Row) *Outcome {
 	}
 	s.refresh(t)
 	room, files := free(t, s.disk)
+	ended := len(s.cluster.Events(t, "RoleCrashed", "consensus"))
 	got, err := s.exchange(row.Role, row.ID, s.pidOf(row.Role), nil, attemptTimeout)
 	o.take(got, err)
 	left, leftFiles := free(t, s.disk)
 	o.Note += fmt.Sprintf("; of %d MiB and %d files %d MiB and %d files were left", room>>20, files, left>>20, leftFiles)
-	s.answers(t, o)
 	s.outside(t, o)
+	// The store ends if it finds no room in the moment at which it needs some (decision 0024). It comes back before anybody else makes room.
+	s.again(t, o)
+	s.answers(t, o)
 	s.askVictim(t, o)
+	if now := len(s.cluster.Events(t, "RoleCrashed", "consensus")); now > ended {
+		o.Note += fmt.Sprintf("; the store ended %d times for want of room and came back", now-ended)
+	}
 	// What is in the way goes, so that what comes finds a node.
 	_ = os.Remove(s.cluster.Path("data", "roles", row.Role, "filler"))
 	_ = os.RemoveAll(s.cluster.Path("data", "roles", row.Role, "many"))

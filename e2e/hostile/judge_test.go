@@ -142,7 +142,8 @@ func (s *scene) answers(t *testing.T, o *Outcome) {
 	case result.Code != 0 || err != nil:
 		o.escape("the core does not answer: %s", shorten(result.Stderr))
 	case !status.Up("victim", "curator", "consensus"):
-		o.escape("the node is not well: %s", shorten(strings.ReplaceAll(status.String(), "\n", " ")))
+		o.escape("the node is not well: it is %s (%s), the store %+v, the cluster API %+v, the victim %+v", status.Membership.State, status.Membership.Reason,
+			status.Role("consensus"), status.Role("curator"), status.Role("victim"))
 	default:
 		s.status = status
 	}

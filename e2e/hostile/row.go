@@ -19,6 +19,7 @@ const (
 	byFiles        = "by the files, which are as before, and by what the role was answered"
 	byCore         = "from outside: the same core, Home, answers at once; the victim works on"
 	byMetrics      = "from outside: the node's metrics are read while it lies, and are whole and right but for its own"
+	byReturn       = "from outside: the same core, Home with all of its roles before anybody makes room; the victim works on"
 	byPublished    = byCore + "; by what the cluster shows of the node"
 	byStore        = "by when its last write to the store was acknowledged; from outside: the processes that there are"
 	byStoreOutside = "from outside: the store's process, its memory, and what the victim has written meanwhile"

@@ -106,7 +106,7 @@ var outliveRows = rows("Outliving its stop", "stubborn", byOutside, nil, []Row{
 	},
 })
 
-var diskRows = rows("Disk", "glutton", byCore, nil, []Row{
-	{ID: "exhaust.inodes", Attempt: "as many files as it gets", Expect: "refused or ended; the node is Home, and the victim loses no write"},
-	{ID: "exhaust.disk", Attempt: "fill the disk", Expect: "refused or ended; the node is Home, and the victim loses no write"},
+var diskRows = rows("Disk", "glutton", byReturn, nil, []Row{
+	{ID: "exhaust.inodes", Attempt: "as many files as it gets", Expect: "refused or ended; the node comes back by itself, and the victim loses no write"},
+	{ID: "exhaust.disk", Attempt: "fill the disk", Expect: "refused or ended; the node comes back by itself, and the victim loses no write"},
 })
