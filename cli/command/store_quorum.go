@@ -244,7 +244,10 @@ func (r *quorumRecovery) promise(ctx context.Context) (*survivor, error) {
 			"Run `reeve store recover-quorum --abandon`. Then start a node whose member is whole, or restore a snapshot (`reeved restore`).")
 	}
 	// Whoever has typed the ID has read what another member has.
-	if now := r.survivors[slices.IndexFunc(r.survivors, func(s survivor) bool { return s.ID == said.ID })]; now.state.Unusable && now.compare(*best) > 0 {
+	for _, now := range r.survivors {
+		if said == nil || now.ID != said.ID || !now.state.Unusable || now.compare(*best) <= 0 {
+			continue
+		}
 		return nil, fault.New(fault.Refused, fmt.Sprintf("the member of node %s has more than that of node %s, and cannot become the only one: %s", now.ID, best.ID, now.state.Damage),
 			"Nothing is final yet. Run the same command again to go on with node "+best.ID+" and lose what only node "+now.ID+" has, or with --abandon to give it up.")
 	}

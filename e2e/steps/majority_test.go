@@ -1,14 +1,11 @@
 package steps_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // stepsOfRecovery are those of the recovery of a lost majority.
@@ -16,19 +13,8 @@ var stepsOfRecovery = []string{"promise-recovery", "begin-recovery", "commit-log
 
 // TestStepsOfALostMajority kills the survivor's role before and after everything that it keeps while it is made the only member of the store. The same command goes on each time.
 func TestStepsOfALostMajority(t *testing.T) {
-	programs, err := shared.Programs.WithFailpoints(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := devcluster.Options{Programs: programs, Base: shared.Base}
-	if os.Geteuid() == 0 {
-		options.User = shared.Ordinary
-	}
-	c := devcluster.New(t, options)
-	c.WriteParameters(t, func(parameters *nodev1.Parameters) {
-		failures := uint32(1000)
-		parameters.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
-	})
+	c := newCluster(t)
+	allowCrashes(t, c)
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--detach")
 	former := fleet.Await(t, c, 1, fleet.Patience, "two nodes with their roles", fleet.AllReady(2))
 	first, second := fleet.ID(t, c, 1), fleet.ID(t, c, 2)

@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // stepsOfRestore are those by which the consensus role makes its member of a snapshot, and which it has for nothing else.
@@ -18,19 +16,8 @@ var stepsOfRestore = []string{"receive-snapshot", "lay-restored"}
 // TestStepsOfARestore restores a cluster from a snapshot, and kills the core, and the roles consensus and curator, before and after everything that they keep meanwhile. The same command goes on each time: there is one new node,
 // and the store was begun again.
 func TestStepsOfARestore(t *testing.T) {
-	programs, err := shared.Programs.WithFailpoints(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := devcluster.Options{Programs: programs, Base: shared.Base}
-	if os.Geteuid() == 0 {
-		options.User = shared.Ordinary
-	}
-	c := devcluster.New(t, options)
-	c.WriteParameters(t, func(parameters *nodev1.Parameters) {
-		failures := uint32(1000)
-		parameters.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
-	})
+	c := newCluster(t)
+	allowCrashes(t, c)
 	c.MustReeve(t, "dev", "up", "--detach")
 	first := fleet.ID(t, c, 1)
 	status, _ := fleet.Status(t, c, 1)
