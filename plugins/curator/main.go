@@ -82,7 +82,7 @@ func run(ctx context.Context, host *role.Host, config server.Config) error {
 	defer client.Close()
 	config.Client, config.Leases, config.ClusterUser = client.Client, client.LeaseClient(), consensusUser
 	config.Snapshots = consensusv1.NewSnapshotServiceClient(client.Connection())
-	config.Host, config.NodeID, config.Role = host, host.NodeID(), host.Role()
+	config.Host, config.Listener, config.NodeID, config.Role = host, host, host.NodeID(), host.Role()
 	config.DataDirectory = host.DataDirectory()
 	config.Configuration, config.Log = parsed, host.Logger()
 	return server.Run(ctx, config)

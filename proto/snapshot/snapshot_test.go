@@ -3,45 +3,20 @@ package snapshot_test
 import (
 	"bufio"
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
-	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/snapshot"
+	"github.com/reeveproject/reeve/proto/snapshot/snapshottest"
 )
 
 const clusterID = "c-0123"
-
-// root makes a CA as a cluster has one.
-func root(t testing.TB, cluster string) ([]byte, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a CA"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
-		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, URIs: []*url.URL{identity.ClusterURI(identity.TrustDomain(cluster))},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der, key
-}
 
 func sum(of []byte) string { return fmt.Sprintf("%x", sha256.Sum256(of)) }
 
@@ -61,7 +36,7 @@ func file(t testing.TB, payload []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, key := root(t, clusterID)
+	certificate, key := snapshottest.Root(t, clusterID)
 	header, err := snapshot.Sign(line, certificate, key)
 	if err != nil {
 		t.Fatal(err)
@@ -168,11 +143,11 @@ func TestForged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, key := root(t, "c-4567")
+	certificate, key := snapshottest.Root(t, "c-4567")
 	if _, err := snapshot.Sign(line, certificate, key); err == nil || !strings.Contains(err.Error(), "another cluster's") {
 		t.Errorf("signed by another cluster's CA: %v", err)
 	}
-	own, _ := root(t, clusterID)
+	own, _ := snapshottest.Root(t, clusterID)
 	if _, err := snapshot.Sign(line, own, key); !errors.Is(err, snapshot.ErrSignature) {
 		t.Errorf("signed by another key than the certificate's: %v", err)
 	}

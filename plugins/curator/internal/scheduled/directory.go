@@ -9,11 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -25,9 +22,7 @@ import (
 )
 
 const (
-	suffix   = ".snapshot"
-	draft    = "draft"
-	timeForm = "20060102T150405Z"
+	draft = "draft"
 	// marginPart and mostMargin bound what stays free on the disk beside a snapshot, as the store's member has it.
 	marginPart, mostMargin = 50, uint64(256 << 20)
 )
@@ -45,9 +40,6 @@ type shortError struct {
 }
 
 func (e *shortError) Unwrap() error { return e.error }
-
-// form is that of names: when it was asked for, and the number of its task.
-var form = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)-([1-9][0-9]{0,18})$`)
 
 // Directory has the good snapshots of a node, each in a file of its name, and nothing else but one that is being written.
 type Directory struct {
@@ -73,21 +65,16 @@ func (d *Directory) prepare() error {
 }
 
 func nameOf(task *clusterv1.SnapshotTask) string {
-	return fmt.Sprintf("%s-%d", task.GetAsked().AsTime().Format(timeForm), task.GetNumber())
+	return snapshot.Name{Asked: task.GetAsked().AsTime(), Number: task.GetNumber()}.String()
 }
 
 // taskOf returns what a name says; nil: it is none.
 func (d *Directory) taskOf(name string) *clusterv1.SnapshotTask {
-	parts := form.FindStringSubmatch(name)
-	if parts == nil {
+	parsed, ok := snapshot.ParseName(name)
+	if !ok {
 		return nil
 	}
-	asked, err := time.Parse(timeForm, parts[1])
-	number, errNumber := strconv.ParseUint(parts[2], 10, 64)
-	if err != nil || errNumber != nil {
-		return nil
-	}
-	return &clusterv1.SnapshotTask{Number: number, NodeId: d.node, Asked: timestamppb.New(asked)}
+	return &clusterv1.SnapshotTask{Number: parsed.Number, NodeId: d.node, Asked: timestamppb.New(parsed.Asked)}
 }
 
 // List returns the good ones, the newest first. What else is in the directory is left alone, and not listed.
@@ -98,7 +85,7 @@ func (d *Directory) List() ([]*clusterv1.StoredSnapshot, error) {
 	}
 	var found []*clusterv1.StoredSnapshot
 	for _, entry := range entries {
-		name, is := strings.CutSuffix(entry.Name(), suffix)
+		name, is := strings.CutSuffix(entry.Name(), snapshot.Suffix)
 		task := d.taskOf(name)
 		if !is || task == nil {
 			continue
@@ -124,7 +111,7 @@ func (d *Directory) Open(name string) (*os.File, *snapshot.Header, error) {
 	if d.taskOf(name) == nil {
 		return nil, nil, ErrNone
 	}
-	file, err := os.OpenFile(filepath.Join(d.path, name+suffix), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	file, err := os.OpenFile(filepath.Join(d.path, name+snapshot.Suffix), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, ErrNone
 	}
@@ -187,7 +174,7 @@ func (d *Directory) Write(task *clusterv1.SnapshotTask, header *snapshot.Header,
 		return explain(err)
 	}
 	return checkpoint.Around(steps.StoreSnapshot, func() error {
-		if err := os.Rename(path, filepath.Join(d.path, nameOf(task)+suffix)); err != nil {
+		if err := os.Rename(path, filepath.Join(d.path, nameOf(task)+snapshot.Suffix)); err != nil {
 			return fmt.Errorf("give the snapshot its name: %w", err)
 		}
 		return d.sync()
@@ -208,7 +195,7 @@ func (d *Directory) Keep(newest int) ([]*clusterv1.StoredSnapshot, error) {
 		return found, err
 	}
 	for _, one := range found[newest:] {
-		if err := os.Remove(filepath.Join(d.path, one.GetName()+suffix)); err != nil {
+		if err := os.Remove(filepath.Join(d.path, one.GetName()+snapshot.Suffix)); err != nil {
 			return nil, fmt.Errorf("remove an old snapshot: %w", err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/archive"
 	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
@@ -50,8 +51,10 @@ type Config struct {
 	// Snapshots takes snapshots of the store; nil: nobody does.
 	Snapshots consensusv1.SnapshotServiceClient
 	// Bootstrap is given the store for as long as Run runs.
-	Bootstrap    *bootstrap.Service
-	Host         Host
+	Bootstrap *bootstrap.Service
+	Host      Host
+	// Listener opens the endpoint for the role archive; nil: it is never opened.
+	Listener     archive.Listener
 	NodeID, Role string
 	// DataDirectory is where scheduled snapshots are kept; empty: none are taken.
 	DataDirectory string
@@ -183,6 +186,13 @@ func Run(ctx context.Context, config Config) error {
 			scheduled.Run(ctx, scheduled.Config{
 				Store: records, Snapshots: followed.Snapshots(), Member: config.Snapshots, Directory: stored, NodeID: config.NodeID,
 				Log: config.Log.Named("snapshots"), Now: config.Now, Counts: config.Metrics, Tell: func(problem string) { condition.set(ofSnapshots, problem) },
+			})
+		})
+	}
+	if config.Listener != nil && config.DataDirectory != "" {
+		workers.Go(func() {
+			archive.Run(ctx, archive.Config{
+				Listener: config.Listener, Directory: stored, Snapshots: followed.Snapshots(), NodeID: config.NodeID, Log: config.Log.Named("archive"),
 			})
 		})
 	}
