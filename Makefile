@@ -40,6 +40,8 @@ HOST_PLUGINS ?= $(BIN)/plugins
 HOST_REEVE ?= $(BIN)/reeve
 GO_LDFLAGS ?=
 PLUGINS := consensus curator hostsfile
+# Those that are built and installed with them, and that no cluster begins with: an owner adds them.
+OPTIONAL := archive
 MAKE_GENESIS = $(HOST_REEVED) genesis --output $(BIN)/plugins/genesis.json --manifests-of $(HOST_PLUGINS) $(PLUGINS:%=$(BIN)/plugins/%)
 EXAMPLES := lighthouse
 
@@ -76,7 +78,7 @@ deps-kubernetes: ## build containerd, runc, CNI plugins and CoreDNS into bin/kub
 programs: ## build everything but the plugin kubernetes
 	@mkdir -p $(BIN)/plugins $(BIN)/examples
 	$(GO_BUILD) -ldflags '-X main.version=$(VERSION) $(GO_LDFLAGS)' -o $(BIN)/ ./core/cmd/reeved ./cli/cmd/reeve ./sdk/conformance/cmd/reeve-conformance
-	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/plugins/ $(PLUGINS:%=./plugins/%)
+	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/plugins/ $(PLUGINS:%=./plugins/%) $(OPTIONAL:%=./plugins/%)
 	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/examples/ $(EXAMPLES:%=./examples/%)
 	@$(MAKE_GENESIS) $(if $(wildcard $(BIN)/reports),--reports $(BIN)/reports)
 	@$(if $(GOARCH)$(GOOS),,$(MAKE) --no-print-directory beacon)
@@ -165,7 +167,7 @@ run-system: build test-programs ahead $(GOTESTSUM)
 .PHONY: test-programs
 test-programs: ## build what tests need beside the programs
 	@mkdir -p bin/test bin/failpoints/plugins
-	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate ./plugins/curator/cmd/testcurator
+	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate ./plugins/curator/cmd/testcurator ./plugins/archive/cmd/tests3
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
 
@@ -229,7 +231,7 @@ reference: ## generate the reference in docs: the protocols, the SDK, the comman
 # Every one is tested, and then it fails if one does not conform.
 .PHONY: conformance
 conformance: build ## run the conformance suite on the built-in plugins and the examples, and print what it says
-	@failed=; for plugin in $(PLUGINS:%=$(BIN)/plugins/%) $(BIN)/plugins/kubernetes $(EXAMPLES:%=$(BIN)/examples/%) $$(ls $(BIN)/examples/beacon 2>/dev/null); do \
+	@failed=; for plugin in $(PLUGINS:%=$(BIN)/plugins/%) $(OPTIONAL:%=$(BIN)/plugins/%) $(BIN)/plugins/kubernetes $(EXAMPLES:%=$(BIN)/examples/%) $$(ls $(BIN)/examples/beacon 2>/dev/null); do \
 		echo "$$plugin"; $(BIN)/reeve plugin test --quiet $$plugin || failed="$$failed $$plugin"; echo; done; \
 		if [ -n "$$failed" ]; then echo "these do not conform:$$failed"; exit 1; fi
 
@@ -300,7 +302,7 @@ install: ## install what `make build` has built below PREFIX (/usr/local) and DE
 	@test -x $(BIN)/reeved || { echo "there is no $(BIN)/reeved: run make build first" >&2; exit 1; }
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/plugins $(LIBDIR)/examples $(PREFIX)/bin $(PREFIX)/sbin $(UNITDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DOCDIR)/examples)
 	install -m 0755 $(BIN)/reeve $(BIN)/reeved $(BIN)/reeve-conformance $(DESTDIR)$(LIBDIR)/
-	install -m 0755 $(PLUGINS:%=$(BIN)/plugins/%) $(DESTDIR)$(LIBDIR)/plugins/
+	install -m 0755 $(PLUGINS:%=$(BIN)/plugins/%) $(OPTIONAL:%=$(BIN)/plugins/%) $(DESTDIR)$(LIBDIR)/plugins/
 	install -m 0644 $(BIN)/plugins/genesis.json $(DESTDIR)$(LIBDIR)/plugins/
 	install -m 0755 $(EXAMPLES:%=$(BIN)/examples/%) $(DESTDIR)$(LIBDIR)/examples/
 	ln -sfn ../lib/reeve/reeve $(DESTDIR)$(PREFIX)/bin/reeve
@@ -348,7 +350,7 @@ package-%: programs $(NFPM)
 	@$(MAKE) --no-print-directory install BIN=$(PACKAGES)/$*/bin HOST_REEVE=$(BIN)/reeve DESTDIR=$(PACKAGES)/$*/root PREFIX=/usr \
 		ZSHDIR=/usr/share/zsh/vendor-completions
 	@GOOS=linux GOARCH=$* packaging/licences $(PACKAGES)/$*/root/usr/share/doc/reeve/third-party \
-		./core/cmd/reeved ./cli/cmd/reeve ./sdk/conformance/cmd/reeve-conformance $(PLUGINS:%=./plugins/%) $(EXAMPLES:%=./examples/%)
+		./core/cmd/reeved ./cli/cmd/reeve ./sdk/conformance/cmd/reeve-conformance $(PLUGINS:%=./plugins/%) $(OPTIONAL:%=./plugins/%) $(EXAMPLES:%=./examples/%)
 	@rm $(PACKAGES)/$*/root/usr/share/doc/reeve/LICENSE
 	PACKAGE_ARCH=$* PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ROOT=$(PACKAGES)/$*/root \
 		$(NFPM) package --config packaging/deb/nfpm.yaml --packager deb --target $(PACKAGES)/

@@ -40,7 +40,7 @@ func TestOurPluginsConform(t *testing.T) {
 		}
 	})
 	for _, plugin := range []string{
-		suite.programs.Plugin("consensus"), suite.programs.Plugin("curator"), suite.programs.Plugin("hostsfile"), suite.programs.Lighthouse(),
+		suite.programs.Plugin("consensus"), suite.programs.Plugin("curator"), suite.programs.Plugin("hostsfile"), suite.programs.Plugin("archive"), suite.programs.Lighthouse(),
 	} {
 		t.Run(filepath.Base(plugin), func(t *testing.T) {
 			t.Parallel()

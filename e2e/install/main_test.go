@@ -123,6 +123,7 @@ var installed = map[string]string{
 	"/usr/lib/reeve/reeve":                            "0755",
 	"/usr/lib/reeve/reeved":                           "0755",
 	"/usr/lib/reeve/reeve-conformance":                "0755",
+	"/usr/lib/reeve/plugins/archive":                  "0755",
 	"/usr/lib/reeve/plugins/consensus":                "0755",
 	"/usr/lib/reeve/plugins/curator":                  "0755",
 	"/usr/lib/reeve/plugins/hostsfile":                "0755",

@@ -55,7 +55,7 @@ type group struct {
 func (p *Programs) groups() []group {
 	return []group{
 		{p.Directory, []string{"core/cmd/reeved", "cli/cmd/reeve", "sdk/conformance/cmd/reeve-conformance"}},
-		{p.Plugins(), []string{"plugins/consensus", "plugins/curator", "plugins/hostsfile"}},
+		{p.Plugins(), []string{"plugins/consensus", "plugins/curator", "plugins/hostsfile", "plugins/archive"}},
 		{filepath.Join(p.Directory, "examples"), []string{"examples/lighthouse"}},
 	}
 }
@@ -69,7 +69,7 @@ func ForTests(ctx context.Context, workspace, directory string) (*Programs, erro
 	}
 	p := &Programs{Workspace: workspace, Directory: directory}
 	files := []string{"reeve", "reeved", "reeve-conformance", "examples/lighthouse", "failpoints/reeved", "failpoints/plugins/consensus", "failpoints/plugins/curator",
-		"plugins/consensus", "plugins/curator", "plugins/hostsfile", "plugins/genesis.json"}
+		"plugins/consensus", "plugins/curator", "plugins/hostsfile", "plugins/archive", "plugins/genesis.json"}
 	for _, file := range files {
 		if err := copyFile(filepath.Join(built, file), filepath.Join(directory, file)); err != nil {
 			return nil, fmt.Errorf("copy the programs of %s, which make build test-programs makes: %w", Variable, err)
