@@ -80,10 +80,13 @@ func TestArchive(t *testing.T) {
 	t.Parallel()
 	c, s3 := newCluster(t), startBucket(t)
 	node := c.Up(t).Node.ID
-	backup, credentials, key := filepath.Join(c.Home, "backup"), filepath.Join(c.Home, "credentials"), c.RecoveryKey()
-	if err := os.Mkdir(backup, 0o755); err != nil {
-		t.Fatal(err)
+	backup, secret, key := filepath.Join(c.Home, "backup"), filepath.Join(c.Home, "secret"), c.RecoveryKey()
+	for _, path := range []string{backup, secret} {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
+	credentials := filepath.Join(secret, "credentials")
 	if err := os.WriteFile(credentials, []byte("[default]\naws_access_key_id="+s3.Key+"\naws_secret_access_key="+s3.Secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +99,7 @@ func TestArchive(t *testing.T) {
 		c.MustReeve(t, "node", "role", "add", node, "archive", "--config", configuration(t, c, document), "--wait=false")
 	}
 	configure("")
-	grants := []string{"archive:write-path:path=" + backup, "archive:read-path:path=" + credentials}
+	grants := []string{"archive:write-path:path=" + backup, "archive:read-path:path=" + secret}
 	c.Await(t, patience, "archive without its grants", func(s devcluster.Status) bool {
 		reason := s.Role("archive").Reason
 		return strings.Contains(reason, "reeve plugin grant archive "+grants[0]) && strings.Contains(reason, "reeve plugin grant archive "+grants[1])

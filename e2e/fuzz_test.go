@@ -31,6 +31,7 @@ var parsers = map[string]string{
 	"plugins/curator/internal/rules.FuzzSameConfiguration":     "two configurations of a role that may say the same",
 	"plugins/hostsfile/keeper.FuzzConfiguration":               "configuration of hostsfile",
 	"plugins/archive/internal/configuration.FuzzConfiguration": "configuration of archive",
+	"plugins/archive/internal/target.FuzzCredentials":          "credentials of archive",
 	"proto/ticket.FuzzParse":                                   "the text of a ticket",
 	"proto/attest.FuzzOpen":                                    "the envelope of a conformance report",
 	"proto/snapshot.FuzzReadHeader":                            "a snapshot of the store",

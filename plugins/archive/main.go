@@ -25,10 +25,9 @@ func main() {
 			Configuration: configuration.Schema,
 			CheckGrants:   configuration.CheckGrants,
 			// What is on the node can be copied without the cluster too.
-			InSplit:     role.Told,
-			CheckHealth: k.CheckHealth,
-			Metrics:     k.WriteMetrics,
-			Run:         func(ctx context.Context, host *role.Host) error { return k.Run(ctx, host) },
+			InSplit: role.Told,
+			Metrics: k.WriteMetrics,
+			Run:     func(ctx context.Context, host *role.Host) error { return k.Run(ctx, host) },
 		}},
 	})
 }

@@ -71,7 +71,14 @@ func TestGrants(t *testing.T) {
 
 		{``, []role.Grant{connect}, "", []string{"archive:write-path:path=DIRECTORY"}},
 		{`{"directory":"/mnt/backup2"}`, []role.Grant{connect, write}, "", []string{"/directory", "archive:write-path:path=/mnt/backup2"}},
-		{bucket(`,"caFile":"/opt/ca.pem"`), []role.Grant{connect, write}, "", []string{"/bucket/credentialsFile", "archive:read-path:path=/srv/key", "/bucket/caFile", "path=/opt/ca.pem"}},
+		{strings.ReplaceAll(bucket(`,"caFile":"/srv/reeve/ca.pem"`), "/srv/key", "/srv/reeve/it's/key"), []role.Grant{connect, read}, "", nil},
+		{bucket(`,"caFile":"/opt/ca.pem"`), []role.Grant{connect, role.GrantWritePath("/opt"), read}, "", nil},
+		{strings.ReplaceAll(bucket(``), "/srv/key", "/srv/it's/key"), []role.Grant{connect}, "", []string{"/bucket/credentialsFile", `archive:read-path:path='/srv/it'\''s'`}},
+		{strings.ReplaceAll(bucket(``), "/srv/key", "/key"), []role.Grant{connect}, "", []string{"/bucket/credentialsFile", "put it into a directory"}},
+		// A second grant would take the place of the first.
+		{bucket(`,"caFile":"/opt/ca.pem"`), []role.Grant{connect, write}, "", []string{"/bucket/credentialsFile", "/bucket/caFile", "into one, such as /srv, and", "archive:read-path:path=/srv`"}},
+		{bucket(`,"caFile":"/opt/ca.pem"`), []role.Grant{connect, read}, "", []string{"/bucket/caFile", "into one, such as /srv, and"}},
+		{bucket(`,"caFile":"/srv/ca.pem"`), []role.Grant{connect}, "", []string{"/bucket/credentialsFile", "archive:read-path:path=/srv`", "/bucket/caFile"}},
 		{``, []role.Grant{write, role.GrantConnect("443")}, "", []string{"archive:connect"}},
 	} {
 		got, err := configuration.Of([]byte(c.document), c.grants)

@@ -1,6 +1,7 @@
 package configuration
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -51,14 +52,10 @@ func Of(document []byte, grants []role.Grant) (*Granted, error) {
 	case found.Directory == "" && configuration.Bucket == nil:
 		problems.Add("", "there is no place for copies: configure a directory or a bucket, or have the cluster's owner run `reeve plugin grant archive archive:write-path:path=DIRECTORY`")
 	case found.Directory != "" && !covered(found.Directory, writePath):
-		problems.Add("/directory", "the role is not granted to write there: have the cluster's owner run `reeve plugin grant archive archive:write-path:path=%s`", found.Directory)
+		problems.Add("/directory", "the role is not granted to write there: have the cluster's owner run `reeve plugin grant archive archive:write-path:path=%s`", Quote(found.Directory))
 	}
 	if bucket := configuration.Bucket; bucket != nil {
-		for at, path := range map[string]string{"/bucket/credentialsFile": bucket.CredentialsFile, "/bucket/caFile": bucket.CAFile} {
-			if path != "" && !within(path, readable) && !covered(path, readPath, writePath) {
-				problems.Add(at, "the role is not granted to read it: have the cluster's owner run `reeve plugin grant archive archive:read-path:path=%s`", path)
-			}
-		}
+		checkFiles(bucket, &problems, covered)
 	}
 	if !slices.ContainsFunc(grants, func(grant role.Grant) bool {
 		return grant.Name == connect && grant.Parameters[portParameter] == role.AnyPort
@@ -71,6 +68,43 @@ func Of(document []byte, grants []role.Grant) (*Granted, error) {
 		return nil, err
 	}
 	return found, nil
+}
+
+// checkFiles adds what the role may not read. It asks for the directory of the files: a role that is granted a file goes on reading that one when another takes its name. And a grant takes the place of
+// the one before it, so one must do for both.
+func checkFiles(bucket *Bucket, problems *role.ConfigurationError, covered func(path string, names ...string) bool) {
+	var files []string // those for which the grant read-path is what counts
+	var missing []string
+	for _, file := range []struct{ at, path string }{{"/bucket/credentialsFile", bucket.CredentialsFile}, {"/bucket/caFile", bucket.CAFile}} {
+		if file.path == "" || within(file.path, readable) || covered(file.path, writePath) {
+			continue
+		}
+		files = append(files, file.path)
+		if !covered(file.path, readPath) {
+			missing = append(missing, file.at)
+		}
+	}
+	for _, at := range missing {
+		directory := filepath.Dir(files[0])
+		apart := slices.ContainsFunc(files, func(path string) bool { return !within(path, directory) })
+		switch {
+		case directory == "/":
+			problems.Add(at, "the role is not granted to read it: put it into a directory, or below %s", readable)
+		case apart:
+			problems.Add(at, "the role is not granted to read it, and can be granted one directory: put the file of credentials and that of certificates into one, such as %s, and have the cluster's owner run "+
+				"`reeve plugin grant archive archive:read-path:path=%s`", directory, Quote(directory))
+		default:
+			problems.Add(at, "the role is not granted to read it: have the cluster's owner run `reeve plugin grant archive archive:read-path:path=%s`", Quote(directory))
+		}
+	}
+}
+
+// Quote returns a path as it is written in a command for a shell.
+func Quote(path string) string {
+	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 // CheckGrants returns a *role.ConfigurationError if the role could not do what is configured.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-	"time"
 
 	"github.com/reeveproject/reeve/plugins/archive/internal/curator"
 )
@@ -16,20 +15,10 @@ type sourceError struct{ error }
 
 func (e *sourceError) Unwrap() error { return e.error }
 
-// errStalled is the cause of the end of a copy that does not go on.
-var errStalled = errors.New("nothing moves")
-
 // copy makes a copy. The error is a *sourceError if the snapshot cannot be read.
 func (r *run) copy(ctx context.Context, place Place, one curator.Snapshot) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stalled := time.AfterFunc(r.stallTime, func() { cancel(errStalled) })
-	defer stalled.Stop()
-	moving := &moving{moved: func() {
-		stalled.Reset(r.stallTime)
-		r.move()
-	}}
-	r.move()
+	moving := &moving{moved: r.watch.move}
+	r.watch.move()
 	from, err := r.curator.Read(ctx, one)
 	if err != nil {
 		moving.failed.Store(&err)

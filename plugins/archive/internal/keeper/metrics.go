@@ -55,7 +55,7 @@ func (k *Keeper) WriteMetrics(_ context.Context, to io.Writer) error {
 			return c.newest.Unix()
 		}},
 		{"archive_copies", "gauge", "Copies of snapshots of this node that there are.", func(c counts) int64 { return int64(c.copies) }},
-		{"archive_failures_total", "counter", "Rounds in which not everything could be copied or removed.", func(c counts) int64 { return int64(c.failures) }},
+		{"archive_failures_total", "counter", "Rounds in which not everything could be listed, copied or removed.", func(c counts) int64 { return int64(c.failures) }},
 	} {
 		if _, err := fmt.Fprintf(to, "# HELP %s %s\n# TYPE %s %s\n", metric.name, metric.help, metric.name, metric.kind); err != nil {
 			return err

@@ -3,6 +3,7 @@ package keeper
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/reeveproject/reeve/plugins/archive/internal/curator"
 	"github.com/reeveproject/reeve/proto/snapshot"
@@ -24,13 +25,24 @@ func missing(had []curator.Snapshot, copies map[snapshot.Name]int64, keep int) [
 	return found
 }
 
-// behind returns the newest that the curator has, if there are only newer copies to keep: true. The numbers have begun again, as they do when a cluster is restored from an old snapshot.
-func behind(had []curator.Snapshot, copies map[snapshot.Name]int64, keep int) (snapshot.Name, bool) {
+// behind returns the newest that the curator has, and how many copies have a higher number, if the numbers have begun again, as they do when a cluster is restored from an old snapshot; 0: they have
+// not. They have if a copy with a higher number was asked for earlier, or if the newest has no room among the copies.
+func behind(had []curator.Snapshot, copies map[snapshot.Name]int64, keep int) (newest snapshot.Name, higher int) {
 	if len(had) == 0 {
-		return snapshot.Name{}, false
+		return snapshot.Name{}, 0
 	}
-	newest := slices.MinFunc(had, func(a, b curator.Snapshot) int { return newer(a.Name, b.Name) }).Name
-	return newest, !slices.Contains(wanted(had, copies, keep), newest)
+	newest = slices.MinFunc(had, func(a, b curator.Snapshot) int { return newer(a.Name, b.Name) }).Name
+	again := !slices.Contains(wanted(had, copies, keep), newest)
+	for name := range copies {
+		if name.Number > newest.Number {
+			higher++
+			again = again || name.Asked.Before(newest.Asked)
+		}
+	}
+	if !again {
+		return newest, 0
+	}
+	return newest, higher
 }
 
 // wanted returns what there should be, the newest first. keep is how many copies there may be; 0: any number.
@@ -64,4 +76,14 @@ func names(copies map[snapshot.Name]int64) []snapshot.Name {
 		all = append(all, name)
 	}
 	return all
+}
+
+// latest returns when the most recent copy was asked for, of those that are not ahead of a time; the zero time: there is none. Numbers do not tell that: they may have begun again.
+func latest(copies map[snapshot.Name]int64, ahead time.Time) (found time.Time) {
+	for name := range copies {
+		if name.Asked.After(found) && !name.Asked.After(ahead) {
+			found = name.Asked
+		}
+	}
+	return found
 }

@@ -7,8 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -29,9 +28,7 @@ const (
 	lastRetry  = 5 * time.Minute
 	// silentTime is how long the curator may not answer before somebody is told.
 	silentTime = 15 * time.Second
-	// stuckTime is how long a round may take without a byte that moves.
-	stuckTime = 15 * time.Minute
-	// stallTime is how long a copy may take without a byte that is read for it.
+	// stallTime is how long a round may take without anything that moves.
 	stallTime = 5 * time.Minute
 )
 
@@ -76,8 +73,6 @@ var (
 // Keeper is the role. Run may be called once.
 type Keeper struct {
 	metrics metrics
-	// moved is when something last moved in a round that is under way, in nanoseconds of the Unix epoch; 0: none is.
-	moved atomic.Int64
 
 	now func() time.Time
 	// Those of the same names; tests shorten them.
@@ -89,40 +84,29 @@ func New() *Keeper {
 	return &Keeper{now: time.Now, askEvery: askEvery, lookEvery: lookEvery, firstRetry: firstRetry, silentTime: silentTime, stallTime: stallTime}
 }
 
-// CheckHealth returns an error if the role hangs.
-func (k *Keeper) CheckHealth(context.Context) error {
-	if moved := k.moved.Load(); moved != 0 {
-		if since := time.Since(time.Unix(0, moved)); since > stuckTime {
-			return fmt.Errorf("nothing has moved for %s while snapshots are copied", since.Round(time.Second))
-		}
-	}
-	return nil
-}
-
-// run is one Run.
+// run keeps copies at one place, on its own: a file system that hangs holds nothing up but itself.
 type run struct {
 	*Keeper
 	host          Host
 	configuration *configuration.Granted
 	curator       Source
+	kind          string
+	open          func() (Place, error)
+	states        *states
 	// had is what the curator had when all of it was last copied, at a time; the zero time: never.
 	had    []curator.Snapshot
 	looked time.Time
-	// held are the copies that are not tried again before the next regular look, since nothing at the place mends what is wrong.
-	held map[attempt]failure
+	// held are the snapshots that are not tried again before the next regular look, since nothing at the place mends what is wrong.
+	held map[snapshot.Name]failure
+	// watch is of the round that is under way.
+	watch *watch
 }
 
-// attempt is a copy of a snapshot at a kind of place, and failure is why there is none.
-type (
-	attempt struct {
-		kind string
-		name snapshot.Name
-	}
-	failure struct {
-		problem error
-		at      time.Time
-	}
-)
+// failure is why there is no copy of a snapshot.
+type failure struct {
+	problem error
+	at      time.Time
+}
 
 // Run keeps copies until ctx is done. It is Ready when there is a copy of everything that the curator has, as far as it is to be kept, and Degraded while something of that is not so.
 func (k *Keeper) Run(ctx context.Context, host Host) error {
@@ -135,26 +119,54 @@ func (k *Keeper) Run(ctx context.Context, host Host) error {
 		return err
 	}
 	defer func() { _ = opened.Close() }()
-	r := &run{Keeper: k, host: host, configuration: configured, curator: opened, held: make(map[attempt]failure)}
-	for retry := k.firstRetry; ctx.Err() == nil; {
-		k.move()
-		problem := r.round(ctx)
-		k.moved.Store(0)
+	places := make(map[string]func() (Place, error))
+	if configured.Directory != "" {
+		own := host.DataDirectory()
+		if configured.SameDisk {
+			own = ""
+		}
+		places[ofDirectory] = func() (Place, error) {
+			return target.NewDirectory(configured.Directory, host.NodeID(), own), nil
+		}
+	}
+	if bucket := configured.Bucket; bucket != nil {
+		// The credentials are read for each round, so that they can be replaced.
+		places[ofBucket] = func() (Place, error) {
+			opened, err := target.OpenBucket(*bucket, host.NodeID())
+			if err != nil {
+				return nil, err
+			}
+			return opened, nil
+		}
+	}
+	states := &states{host: host, places: len(places), now: make(map[string]error)}
+	var running sync.WaitGroup
+	for kind, open := range places {
+		r := &run{Keeper: k, host: host, configuration: configured, curator: opened, kind: kind, open: open, states: states, held: make(map[snapshot.Name]failure)}
+		running.Go(func() { r.keep(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// keep keeps copies at the place until ctx is done.
+func (r *run) keep(ctx context.Context) {
+	for retry := r.firstRetry; ctx.Err() == nil; {
+		problem := r.watched(ctx, r.round)
 		if ctx.Err() != nil {
 			break
 		}
-		wait := k.askEvery
+		wait := r.askEvery
 		if problem == nil {
-			host.Ready()
-			retry = k.firstRetry
+			retry = r.firstRetry
 		} else {
-			host.Logger().Error("not every snapshot is copied", "error", problem, "retry", retry.String())
-			host.Degraded(strings.ReplaceAll(problem.Error(), "\n", "; "))
+			r.metrics.change(r.kind, func(c *counts) { c.failures++ })
+			r.host.Logger().Error("not every snapshot is copied", "place", r.kind, "error", problem, "retry", retry.String())
 			wait, retry = retry, min(2*retry, lastRetry)
 		}
+		r.states.set(r.kind, problem)
 		pause(ctx, wait)
 	}
-	return nil
 }
 
 // list returns what the curator has. It asks again for a while where the curator does not answer: one that is started again, or that has yet to hear of the role, is no problem of anybody.
@@ -178,6 +190,18 @@ func pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
+// watched makes a round that is given up, and told of, when nothing moves. A system call of a file system that hangs cannot be ended: then it is told only.
+func (r *run) watched(ctx context.Context, round func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.watch = newWatch(r.stallTime, func() {
+		cancel(errStalled)
+		r.states.set(r.kind, fmt.Errorf("nothing has moved for %s at the %s: see whether its file system or server answers, and the curator of this node", r.stallTime, r.kind))
+	})
+	defer r.watch.end()
+	return round(ctx)
+}
+
 // round looks at everything once.
 func (r *run) round(ctx context.Context) error {
 	had, err := r.list(ctx)
@@ -187,79 +211,40 @@ func (r *run) round(ctx context.Context) error {
 	if !r.looked.IsZero() && time.Since(r.looked) < r.lookEvery && slices.Equal(had, r.had) {
 		return nil
 	}
-	var problems []error
-	if r.configuration.Directory != "" {
-		own := r.host.DataDirectory()
-		if r.configuration.SameDisk {
-			own = ""
-		}
-		problems = append(problems, r.at(ctx, ofDirectory, target.NewDirectory(r.configuration.Directory, r.host.NodeID(), own), had))
+	r.looked = time.Time{}
+	place, err := r.open()
+	if err != nil {
+		return err
 	}
-	if bucket := r.configuration.Bucket; bucket != nil {
-		// The credentials are read for each round, so that they can be replaced.
-		opened, err := target.OpenBucket(*bucket, r.host.NodeID())
-		if err == nil {
-			err = r.at(ctx, ofBucket, opened, had)
-		} else {
-			r.failed(ofBucket)
-		}
-		problems = append(problems, err)
-	}
-	if problem := errors.Join(problems...); problem != nil {
-		r.looked = time.Time{}
-		return problem
+	defer place.Close()
+	if err := r.tend(ctx, place, had); err != nil {
+		return err
 	}
 	r.had, r.looked = had, time.Now()
 	return nil
 }
 
-// at makes one place as it should be.
-func (r *run) at(ctx context.Context, kind string, place Place, had []curator.Snapshot) error {
-	defer place.Close()
-	err := r.tend(ctx, kind, place, had)
-	if err != nil {
-		r.failed(kind)
-	}
-	return err
-}
-
-func (r *run) failed(kind string) { r.metrics.change(kind, func(c *counts) { c.failures++ }) }
-
-func (r *run) tend(ctx context.Context, kind string, place Place, had []curator.Snapshot) error {
+// tend makes the place as it should be.
+func (r *run) tend(ctx context.Context, place Place, had []curator.Snapshot) error {
 	copies, err := r.look(ctx, place, had)
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(r.held, func(_ attempt, was failure) bool { return time.Since(was.at) >= r.lookEvery })
+	maps.DeleteFunc(r.held, func(_ snapshot.Name, was failure) bool { return time.Since(was.at) >= r.lookEvery })
 	keep := r.configuration.Keep
 	var problems []error
-	if newest, ok := behind(had, copies, keep); ok {
+	if newest, higher := behind(had, copies, keep); higher > 0 {
 		problems = append(problems, fmt.Errorf("the numbers of the cluster's snapshots have begun again, as after a restore: %s has %d copies with higher numbers than the newest snapshot, %s: "+
-			"move them away, or configure another place; none is removed until then", place.Place(), keep, newest))
+			"move them away, or configure another place; none is removed until then", place.Place(), higher, newest))
 		keep = 0
 	}
-	var copied []curator.Snapshot
-	for _, one := range missing(had, copies, r.configuration.Keep) {
-		if was, ok := r.held[attempt{kind, one.Name}]; ok {
+	for _, one := range missing(had, copies, keep) {
+		if was, ok := r.held[one.Name]; ok {
 			problems = append(problems, was.problem)
-			continue
 		}
-		err := r.copy(ctx, place, one)
-		if err == nil {
-			copied = append(copied, one)
-			r.host.Logger().Info("copied a snapshot", "name", one.String(), "bytes", one.Bytes, "to", place.Place())
-			continue
-		}
-		if errors.Is(err, curator.ErrNone) {
-			continue // it was removed since there are newer ones
-		}
-		if source := (*sourceError)(nil); !errors.As(err, &source) || errors.Is(err, curator.ErrAway) {
-			problems = slices.Insert(problems, 0, err) // before what may be so long that no room is left for it
-			break                                      // what is wrong with one is wrong with the next
-		}
-		problems = append(problems, err)
-		r.held[attempt{kind, one.Name}] = failure{problem: err, at: time.Now()}
 	}
+	copied, failed := r.copyMissing(ctx, place, had, copies, keep)
+	problems = append(failed, problems...) // what is new comes first, before what may be so long that no room is left for it
 	if len(copied) > 0 {
 		if copies, err = r.look(ctx, place, had); err != nil {
 			return errors.Join(append(problems, err)...)
@@ -267,12 +252,11 @@ func (r *run) tend(ctx context.Context, kind string, place Place, had []curator.
 	}
 	for _, one := range copied {
 		if _, ok := copies[one.Name]; !ok {
-			problem := fmt.Errorf("%s does not have the copy of %s that was just written there, with %d bytes: see who else writes there", place.Place(), one, one.Bytes)
-			problems, r.held[attempt{kind, one.Name}] = append(problems, problem), failure{problem: problem, at: time.Now()}
+			problems = append(problems, r.hold(one, fmt.Errorf("%s does not have the copy of %s that was just written there, with %d bytes: see who else writes there", place.Place(), one, one.Bytes)))
 		}
 	}
 	for _, name := range tooMany(copies, keep) {
-		r.move()
+		r.watch.move()
 		if err := place.Remove(ctx, name); err != nil {
 			problems = append(problems, err)
 			break
@@ -280,18 +264,47 @@ func (r *run) tend(ctx context.Context, kind string, place Place, had []curator.
 		delete(copies, name)
 		r.host.Logger().Info("removed a copy, since there are newer ones", "name", name.String(), "from", place.Place())
 	}
-	r.metrics.change(kind, func(c *counts) {
-		c.copies, c.newest = len(copies), time.Time{}
-		if all := names(copies); len(all) > 0 {
-			c.newest = slices.MinFunc(all, newer).Asked
-		}
-	})
+	r.metrics.change(r.kind, func(c *counts) { c.copies, c.newest = len(copies), latest(copies, r.now().Add(mostAhead)) })
 	return errors.Join(problems...)
+}
+
+// copyMissing copies what is missing, the newest first. What cannot be read takes the place of nothing that can. It adds to copies what it copied.
+func (r *run) copyMissing(ctx context.Context, place Place, had []curator.Snapshot, copies map[snapshot.Name]int64, keep int) (copied []curator.Snapshot, problems []error) {
+	gone := make(map[snapshot.Name]bool)
+	for {
+		todo := missing(slices.DeleteFunc(slices.Clone(had), func(one curator.Snapshot) bool {
+			_, held := r.held[one.Name]
+			return held || gone[one.Name]
+		}), copies, keep)
+		if len(todo) == 0 {
+			return copied, problems
+		}
+		one := todo[0]
+		err := r.copy(ctx, place, one)
+		source := (*sourceError)(nil)
+		switch {
+		case err == nil:
+			copied, copies[one.Name] = append(copied, one), one.Bytes
+			r.host.Logger().Info("copied a snapshot", "name", one.String(), "bytes", one.Bytes, "to", place.Place())
+		case errors.Is(err, curator.ErrNone):
+			gone[one.Name] = true // it was removed since there are newer ones
+		case errors.As(err, &source) && !errors.Is(err, curator.ErrAway):
+			problems = append(problems, r.hold(one, err))
+		default:
+			return copied, slices.Insert(problems, 0, err) // what is wrong with one is wrong with the next
+		}
+	}
+}
+
+// hold leaves a snapshot until the next regular look.
+func (r *run) hold(one curator.Snapshot, problem error) error {
+	r.held[one.Name] = failure{problem: problem, at: time.Now()}
+	return problem
 }
 
 // look returns the copies that are as long as they should be.
 func (r *run) look(ctx context.Context, place Place, had []curator.Snapshot) (map[snapshot.Name]int64, error) {
-	r.move()
+	r.watch.move()
 	copies, err := place.List(ctx)
 	for _, one := range had {
 		if size, ok := copies[one.Name]; ok && size != one.Bytes {
@@ -300,6 +313,3 @@ func (r *run) look(ctx context.Context, place Place, had []curator.Snapshot) (ma
 	}
 	return copies, err
 }
-
-// move notes that something moves.
-func (k *Keeper) move() { k.moved.Store(time.Now().UnixNano()) }

@@ -22,14 +22,16 @@ import (
 type quiet struct{ Host }
 
 func (quiet) Logger() hclog.Logger { return hclog.NewNullLogger() }
+func (quiet) Degraded(string)      {}
 
 // source has snapshots of 100 bytes, some of which cannot be read.
 type source struct {
-	fails map[uint64]error
-	reads map[uint64]int
+	snapshots []curator.Snapshot
+	fails     map[uint64]error
+	reads     map[uint64]int
 }
 
-func (s *source) List(context.Context) ([]curator.Snapshot, error) { return nil, nil }
+func (s *source) List(context.Context) ([]curator.Snapshot, error) { return s.snapshots, nil }
 
 func (s *source) Read(_ context.Context, one curator.Snapshot) (io.ReadCloser, error) {
 	s.reads[one.Number]++
@@ -74,7 +76,8 @@ func newRun(keep int, copies ...uint64) (*run, *source, *shelf) {
 		to.copies[named(number, 0)] = 100
 	}
 	configured := &configuration.Granted{Configuration: &configuration.Configuration{Keep: keep}}
-	return &run{Keeper: New(), host: quiet{}, configuration: configured, curator: from, held: make(map[attempt]failure)}, from, to
+	states := &states{host: quiet{}, now: make(map[string]error)}
+	return &run{Keeper: New(), host: quiet{}, configuration: configured, curator: from, kind: ofDirectory, states: states, held: make(map[snapshot.Name]failure)}, from, to
 }
 
 // tend has a place tended for a curator that has snapshots of these numbers, and holds what the problem is; empty: there is none.
@@ -84,7 +87,7 @@ func tend(t *testing.T, r *run, to *shelf, problem string, numbers ...uint64) {
 	for _, number := range numbers {
 		had = append(had, curator.Snapshot{Name: named(number, 0), Bytes: 100})
 	}
-	if err := r.tend(t.Context(), ofDirectory, to, had); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+	if err := r.watched(t.Context(), func(ctx context.Context) error { return r.tend(ctx, to, had) }); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
 		t.Errorf("the problem is %v, want %q", err, problem)
 	} else if err != nil && problem != "make room" && strings.Contains(err.Error(), "make room") {
 		t.Errorf("the place is blamed: %v", err)
@@ -119,12 +122,41 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
-// TestBeganAgain holds that nothing is removed where the copies have higher numbers than what is new.
+// TestSourceFailsAndFewAreKept holds that a snapshot which cannot be read takes the place of none that can.
+func TestSourceFailsAndFewAreKept(t *testing.T) {
+	r, from, to := newRun(1, 1)
+	from.fails[3] = errors.New("it is damaged")
+	for range 2 {
+		tend(t, r, to, "it is damaged", 3, 2, 1)
+		if len(to.copies) != 1 || to.copies[named(2, 0)] != 100 {
+			t.Errorf("there is %v", to.copies)
+		}
+	}
+	tend(t, r, to, "", 4, 3, 2, 1) // it would not be kept any more
+}
+
+// TestBeganAgain holds that nothing is removed, and all is copied, where the copies have higher numbers than what is new.
 func TestBeganAgain(t *testing.T) {
 	r, _, to := newRun(2, 9, 8, 7)
-	tend(t, r, to, "the shelf has 2 copies with higher numbers than the newest snapshot, 20261128T000000Z-1: move them away", 1)
+	tend(t, r, to, "the shelf has 3 copies with higher numbers than the newest snapshot, 20261128T000000Z-1: move them away", 1)
+	if len(to.copies) != 4 {
+		t.Errorf("there is %v", to.copies)
+	}
+	// There is room for the new one, which came later; and when it will be too many, is not known by its number.
+	r, _, to = newRun(3, 9, 1)
+	later := curator.Snapshot{Name: named(2, 5), Bytes: 100}
+	for range 2 {
+		if err := r.watched(t.Context(), func(ctx context.Context) error { return r.tend(ctx, to, []curator.Snapshot{later}) }); err == nil || !strings.Contains(err.Error(), "the shelf has 1 copies with higher") {
+			t.Errorf("the problem is %v", err)
+		}
+	}
 	if len(to.copies) != 3 {
 		t.Errorf("there is %v", to.copies)
+	}
+	r.now = func() time.Time { return later.Asked }
+	tend(t, r, to, "", 10)
+	if shown := r.metrics.places[ofDirectory]; !shown.newest.Equal(later.Asked) {
+		t.Errorf("the newest is shown to be of %s", shown.newest)
 	}
 }
 
@@ -160,6 +192,46 @@ func TestStalled(t *testing.T) {
 		tend(t, r, to, "nothing has moved for 5m0s while 20261128T000000Z-1 was copied to the shelf", 1)
 		to.put = func(context.Context, int64) (int64, error) { return 0, io.ErrShortWrite }
 		tend(t, r, to, "make room", 1)
+	})
+}
+
+// hung is a host whose states the test sees.
+type hung struct {
+	quiet
+	ready, degraded chan string
+}
+
+func (h *hung) Ready()                 { h.ready <- "ready" }
+func (h *hung) Degraded(reason string) { h.degraded <- reason }
+
+// TestHangs holds that a place whose system calls do not return is told of, while the other one is kept.
+func TestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &hung{ready: make(chan string, 10), degraded: make(chan string, 10)}
+		states := &states{host: host, places: 2, now: make(map[string]error)}
+		states.set(ofBucket, nil)
+		r, from, to := newRun(0)
+		r.states, r.host = states, host
+		from.snapshots = []curator.Snapshot{{Name: named(1, 0), Bytes: 100}}
+		release := make(chan struct{})
+		to.put = func(_ context.Context, read int64) (int64, error) {
+			<-release
+			return read, nil
+		}
+		r.open = func() (Place, error) { return to, nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.keep(ctx)
+		}()
+		if reason := <-host.degraded; !strings.Contains(reason, "nothing has moved for 5m0s at the directory") || len(host.ready) > 0 {
+			t.Errorf("the role is %q; it was ready %d times", reason, len(host.ready))
+		}
+		close(release)
+		<-host.ready
+		cancel()
+		<-ended
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/plugins/archive/internal/configuration"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -86,24 +87,45 @@ func OpenBucket(config configuration.Bucket, nodeID string) (*Bucket, error) {
 
 // readCredentials reads an access key. What the file holds is in no error.
 func readCredentials(path string) (credentials.Value, error) {
-	const want = "want a section [default] with aws_access_key_id and aws_secret_access_key"
-	if err := checkFile(path); err != nil {
+	content, err := readFile(path)
+	if err != nil {
 		return credentials.Value{}, fmt.Errorf("cannot read the credentials %s: %w", path, err)
 	}
-	key, err := (&credentials.FileAWSCredentials{Filename: path, Profile: "default"}).RetrieveWithCredContext(nil)
-	if err != nil || key.AccessKeyID == "" || key.SecretAccessKey == "" {
-		return credentials.Value{}, fmt.Errorf("the credentials %s cannot be used: %s", path, want)
+	key := parseCredentials(string(content))
+	if key.AccessKeyID == "" || key.SecretAccessKey == "" {
+		return credentials.Value{}, fmt.Errorf("the credentials %s cannot be used: want a section [default] with aws_access_key_id and aws_secret_access_key", path)
 	}
 	return key, nil
 }
 
-func readCertificates(path string) (*x509.CertPool, error) {
-	if err := checkFile(path); err != nil {
-		return nil, fmt.Errorf("cannot read the certificates %s: %w", path, err)
+// parseCredentials reads the section [default] as the AWS command line does: a value goes to the end of its line. The library's own reader ends it at a # or ;, which a secret may have, and
+// runs programs that a file names.
+func parseCredentials(content string) (key credentials.Value) {
+	within := false
+	for line := range strings.Lines(content) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			within = line == "[default]"
+		}
+		name, value, _ := strings.Cut(line, "=")
+		if value = strings.TrimSpace(value); within {
+			switch strings.TrimSpace(name) {
+			case "aws_access_key_id":
+				key.AccessKeyID = value
+			case "aws_secret_access_key":
+				key.SecretAccessKey = value
+			case "aws_session_token":
+				key.SessionToken = value
+			}
+		}
 	}
-	content, err := os.ReadFile(path)
+	return key
+}
+
+func readCertificates(path string) (*x509.CertPool, error) {
+	content, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the certificates %s: %w", path, reasonOf(err))
+		return nil, fmt.Errorf("cannot read the certificates %s: %w", path, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(content) {
@@ -112,20 +134,21 @@ func readCertificates(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// checkFile returns why a file cannot be read, and what to do about it.
-func checkFile(path string) error {
-	file, err := os.Open(path)
+// readFile reads a file. The error says what to do, and does not name the file.
+func readFile(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would be waited for
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: the role runs as user %d: run `chown %d %s`", reasonOf(err), os.Getuid(), os.Getuid(), path)
+		return nil, fmt.Errorf("%w: the role runs as user %d: run `chown %d %s`", reasonOf(err), os.Getuid(), os.Getuid(), configuration.Quote(path))
 	case err != nil:
-		return reasonOf(err)
+		return nil, reasonOf(err)
 	}
 	defer func() { _ = file.Close() }()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
-		return fmt.Errorf("it is not a file of at most %d bytes", maxFile)
+		return nil, fmt.Errorf("it is not a file of at most %d bytes", maxFile)
 	}
-	return nil
+	content, err := io.ReadAll(io.LimitReader(file, maxFile))
+	return content, reasonOf(err)
 }
 
 // reasonOf leaves the path out of an error, since it is said already.

@@ -91,3 +91,30 @@ func TestLongAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestParseCredentials holds that a secret is taken as it is, and only of the section that is meant.
+func TestParseCredentials(t *testing.T) {
+	for content, want := range map[string]string{
+		"[default]\naws_access_key_id = A\naws_secret_access_key=p#s;s=\\\naws_session_token =t\n":                                     `A p#s;s=\ t`,
+		"[other]\naws_access_key_id=B\n[default]\r\naws_access_key_id=A\r\n# aws_secret_access_key=x\n[more]\naws_secret_access_key=y": "A  ",
+		"aws_access_key_id=A": "  ", "": "  ",
+	} {
+		if key := parseCredentials(content); key.AccessKeyID+" "+key.SecretAccessKey+" "+key.SessionToken != want {
+			t.Errorf("%q is taken for %q, %q, %q", content, key.AccessKeyID, key.SecretAccessKey, key.SessionToken)
+		}
+	}
+}
+
+// FuzzCredentials holds that what is taken from a file stands in one line of it.
+func FuzzCredentials(f *testing.F) {
+	f.Add("[default]\naws_access_key_id=A\naws_secret_access_key=p#s\n")
+	f.Add("[default]\n=\n[default\naws_session_token==")
+	f.Fuzz(func(t *testing.T, content string) {
+		key := parseCredentials(content)
+		for _, value := range []string{key.AccessKeyID, key.SecretAccessKey, key.SessionToken} {
+			if strings.ContainsRune(value, '\n') || !strings.Contains(content, value) {
+				t.Errorf("%q has given %q", content, value)
+			}
+		}
+	})
+}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/plugins/archive/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/archive/internal/s3test"
 	"github.com/reeveproject/reeve/plugins/archive/internal/target"
@@ -136,7 +138,13 @@ func TestCredentials(t *testing.T) {
 	config.CredentialsFile = filepath.Join(t.TempDir(), "none")
 	_, err := target.OpenBucket(config, node)
 	wantError(t, err, "no such file", config.CredentialsFile)
-	config.CredentialsFile = t.TempDir()
-	_, err = target.OpenBucket(config, node)
-	wantError(t, err, "not a file")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{t.TempDir(), pipe} {
+		config.CredentialsFile = path
+		_, err = target.OpenBucket(config, node)
+		wantError(t, err, "not a file")
+	}
 }

@@ -13,11 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/plugins/archive/internal/configuration"
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
 // draft is a copy that is being written.
 const draft = "draft"
+
+// syncEvery is how much is written before it is synced. A slow disk would take its time for all of it at the end, in which nothing is seen to move.
+const syncEvery = 16 << 20
 
 // Directory keeps the copies of a node in a directory of the machine, which may be a network file system.
 type Directory struct{ parent, path, own string }
@@ -130,7 +134,7 @@ func (d *Directory) Put(_ context.Context, name snapshot.Name, bytes int64, from
 			_ = os.Remove(path) // err matters more
 		}
 	}()
-	n, err := io.Copy(file, from)
+	n, err := copySynced(file, from)
 	if err == nil && n != bytes {
 		err = fmt.Errorf("the snapshot has ended after %d bytes of %d", n, bytes)
 	}
@@ -144,6 +148,23 @@ func (d *Directory) Put(_ context.Context, name snapshot.Name, bytes int64, from
 		return d.explain("name a copy in", err)
 	}
 	return d.sync()
+}
+
+// copySynced copies all there is.
+func copySynced(to *os.File, from io.Reader) (written int64, err error) {
+	for {
+		n, err := io.CopyN(to, from, syncEvery)
+		written += n
+		if errors.Is(err, io.EOF) {
+			return written, nil
+		}
+		if err == nil {
+			err = to.Sync()
+		}
+		if err != nil {
+			return written, err
+		}
+	}
 }
 
 // Remove removes a copy.
@@ -178,7 +199,7 @@ func (d *Directory) explain(doing string, err error) error {
 	case errors.Is(err, unix.EROFS):
 		remedy = ": mount it for writing"
 	case errors.Is(err, fs.ErrPermission):
-		remedy = fmt.Sprintf(": see that its file system was mounted before the role was started; then run `install -d -m 700 -o %d %s`", os.Getuid(), d.path)
+		remedy = fmt.Sprintf(": see that its file system was mounted before the role was started; then run `install -d -m 700 -o %d %s`", os.Getuid(), configuration.Quote(d.path))
 	case errors.Is(err, fs.ErrNotExist):
 		remedy = fmt.Sprintf(": make %s, or mount what belongs there", d.parent)
 	case errors.Is(err, unix.ESTALE):
