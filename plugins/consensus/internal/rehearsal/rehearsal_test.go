@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/plugins/consensus/internal/rehearsal"
 )
 
@@ -36,5 +38,17 @@ func TestRefused(t *testing.T) {
 	cancel()
 	if _, err := rehearsal.Run(gone, plan); !errors.Is(err, context.Canceled) {
 		t.Errorf("for somebody who has gone: %v", err)
+	}
+}
+
+// TestTooSlow holds that a rehearsal which does not come to an end is given up, and that its process ends.
+func TestTooSlow(t *testing.T) {
+	plan := rehearsal.Plan{Directory: t.TempDir(), Memory: 1 << 30, Within: 500 * time.Millisecond}
+	// Whoever opens this waits for somebody who writes, for good.
+	if err := unix.Mkfifo(rehearsal.Path(plan.Directory), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rehearsal.Run(t.Context(), plan); !errors.Is(err, rehearsal.ErrFailed) || !strings.Contains(err.Error(), "was not over within 500ms") {
+		t.Error(err)
 	}
 }
