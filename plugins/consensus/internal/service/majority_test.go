@@ -351,6 +351,9 @@ func TestDataOfAnotherGeneration(t *testing.T) {
 		if details := status.Convert(err).Details(); err != nil && (len(details) != 1 || details[0].(*consensusv1.OtherGeneration).GetGeneration() != ours.Generation) {
 			t.Errorf("%s: %v", name, details)
 		}
+		if said := status.Convert(err).Message(); err != nil && (!strings.Contains(said, "the member of node reeve-3 is of") || !strings.Contains(said, "that of node reeve-1 of generation")) {
+			t.Errorf("%s: it does not name both nodes: %s", name, said)
+		}
 		if err == nil && (answer.Generation != ours.Generation || string(answer.GenerationId) != string(id)) {
 			t.Errorf("%s: %v", name, answer)
 		}
