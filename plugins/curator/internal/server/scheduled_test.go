@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -32,13 +33,14 @@ type schedule struct {
 	clock     atomic.Int64
 	member    *others
 	taker     *curator
+	counted   *metrics.Metrics                  // of the taker
 	owner     clusterv1.ManagementServiceClient // at the taker
 	directory string
 	recipient string
 }
 
 func newSchedule(t *testing.T) *schedule {
-	s := &schedule{t: t, member: new(others), directory: t.TempDir()}
+	s := &schedule{t: t, member: new(others), counted: metrics.New(), directory: t.TempDir()}
 	s.clock.Store(time.Now().UnixNano())
 	now := func(config *server.Config) { config.Now = func() time.Time { return time.Unix(0, s.clock.Load()) } }
 	s.cluster = newClusterOn(t, etcd, func(config *server.Config) {
@@ -62,7 +64,7 @@ func (s *schedule) start(change func(*server.Config)) {
 	s.taker = start(s.t, etcd, s.prefix, func(config *server.Config) {
 		generous(config)
 		change(config)
-		config.NodeID, config.Snapshots, config.DataDirectory = s.id, s.member, s.directory
+		config.NodeID, config.Snapshots, config.DataDirectory, config.Metrics = s.id, s.member, s.directory, s.counted
 	}).ready()
 	s.logIn()
 }
@@ -210,8 +212,21 @@ func TestBadScheduledSnapshots(t *testing.T) {
 	if err := s.set(time.Hour, 2, s.recipient); err != nil {
 		t.Fatal(err)
 	}
-	good := s.ended(1).GetSnapshots()[0].GetName()
+	first := s.ended(1).GetSnapshots()[0]
+	good := first.GetName()
 	s.taker.ready()
+	count := func(failures, kept float64, newest *clusterv1.StoredSnapshot) {
+		t.Helper()
+		values := scrape(t, s.counted.Write)
+		for name, want := range map[string]float64{
+			"curator_snapshot_failures_total": failures, "curator_snapshots": kept, "curator_snapshot_good_seconds": float64(newest.GetTask().GetAsked().GetSeconds()),
+		} {
+			if values[name] != want {
+				t.Errorf("%s is %v, want %v", name, values[name], want)
+			}
+		}
+	}
+	count(0, 1, first)
 	number := uint64(1)
 	fail := func(with *member, reason string) {
 		t.Helper()
@@ -224,6 +239,7 @@ func TestBadScheduledSnapshots(t *testing.T) {
 		s.taker.degraded("has failed", reason)
 	}
 	fail(new(member), "has not rehearsed it")
+	count(1, 1, first)
 	without := s.good()
 	all := without.records
 	without.records = func() map[string]string {
@@ -263,6 +279,7 @@ func TestBadScheduledSnapshots(t *testing.T) {
 		t.Errorf("%v", kept)
 	}
 	s.taker.ready()
+	count(3, 2, s.ended(number).GetSnapshots()[0])
 }
 
 // full is a member that has no room as long as there is more than one snapshot beside it.
