@@ -151,7 +151,7 @@ func (d *Directory) Write(task *clusterv1.SnapshotTask, header *snapshot.Header,
 		return fmt.Errorf("look how much room there is: %w", err)
 	}
 	if need := uint64(header.Size()) + min(all/marginPart, mostMargin); free < need {
-		return &shortError{error: fmt.Errorf("%w: it has %d MiB free, and %d MiB are needed", errNoRoom, free>>20, need>>20), missing: need - free}
+		return &shortError{error: fmt.Errorf("%w: it has %d MiB free, and %d MiB are needed", errNoRoom, free>>20, (need+1<<20-1)>>20), missing: need - free}
 	}
 	path := filepath.Join(d.path, draft)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

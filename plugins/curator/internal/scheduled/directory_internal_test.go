@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 
 	free = need - 3<<20
 	err := directory.Write(task(2), header, bytes.NewReader(payload))
-	if !lacksRoom(err) || missing(err) != 3<<20 || !strings.Contains(err.Error(), "it has 17 MiB free, and 20 MiB are needed") {
+	if !lacksRoom(err) || missing(err) != 3<<20 || !strings.Contains(err.Error(), "it has 17 MiB free, and 21 MiB are needed") {
 		t.Errorf("3 MiB are missing: %v, %d", err, missing(err))
 	}
 	only("there is too little room")

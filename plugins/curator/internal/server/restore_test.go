@@ -239,3 +239,26 @@ func TestTombstoneIsOfAGeneration(t *testing.T) {
 		t.Errorf("%v", details[0])
 	}
 }
+
+// TestStartsAfterRestore holds that a node goes on in a restored store which knows an earlier start of it, and that no start before the one that counts ever does.
+func TestStartsAfterRestore(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	m := c.member("store")
+	if err := m.beat(incarnation(5)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.curator.service.Restore(t.Context(), &clusterv1.RestoreRequest{Node: request(newKey(t), c.owner)}); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusedStart(t, m.beat(incarnation(4)), false, 5)
+	// The node has started four times since the snapshot was taken.
+	ninth := incarnation(9)
+	if err := m.beat(ninth); err != nil {
+		t.Errorf("a later start than the store knows: %v", err)
+	}
+	wantRefusedStart(t, m.beat(incarnation(8)), false, 9)
+	if err := m.beat(ninth); err != nil {
+		t.Errorf("the one that counts: %v", err)
+	}
+}
