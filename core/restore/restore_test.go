@@ -100,6 +100,7 @@ type role struct {
 	most     int
 	manifest []byte
 	data     []byte
+	ended    bool // it was told that it has all
 }
 
 func (r *role) ReceiveSnapshot(context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[consensusv1.ReceiveSnapshotRequest, consensusv1.ReceiveSnapshotResponse], error) {
@@ -116,6 +117,7 @@ func (r *role) Send(request *consensusv1.ReceiveSnapshotRequest) error {
 }
 
 func (r *role) CloseAndRecv() (*consensusv1.ReceiveSnapshotResponse, error) {
+	r.ended = true
 	return &consensusv1.ReceiveSnapshotResponse{}, nil
 }
 
@@ -222,18 +224,6 @@ func TestOpenRefuses(t *testing.T) {
 	if err := open(path, nil, func(*snapshot.Header) error { return unwanted }); !errors.Is(err, unwanted) {
 		t.Errorf("one that is not wanted: %v", err)
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for length := range content {
-		if err := os.WriteFile(path, content[:length], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := open(path, wrong, any); err == nil {
-			t.Fatalf("%d bytes of %d are taken for a snapshot", length, len(content))
-		}
-	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -247,5 +237,69 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := restore.ReadKey(strings.NewReader("AGE-SECRET-KEY-1SECRET"), "the file"); err == nil || strings.Contains(err.Error(), "1SECRET") {
 		t.Errorf("no key: %v", err)
+	}
+}
+
+// A file that was cut off or changed is refused by what is wrong with it, also with the right key, and the role is sent nothing of it.
+func TestDamaged(t *testing.T) {
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := restore.ReadKey(strings.NewReader(identity.String()), "the file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]*age.X25519Identity{"sealed": identity, "open": nil} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, []byte("a database"), to)
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, err := restore.Open(t.Context(), path, key, any, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			header := len(whole.Marshal())
+			refuse := func(damaged []byte, what, cause string) {
+				t.Helper()
+				if err := os.WriteFile(path, damaged, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := restore.Open(t.Context(), path, key, any, nil); err == nil || !strings.Contains(err.Error(), "cannot restore from "+path+": snapshot: ") || !strings.Contains(err.Error(), cause) {
+					t.Fatalf("%s: %v, want %q", what, err, cause)
+				}
+				sent := &role{}
+				if err := whole.Send(t.Context(), sent, nil); err == nil || !strings.Contains(err.Error(), cause) {
+					t.Fatalf("%s, after it was checked: %v, want %q", what, err, cause)
+				}
+				if len(sent.data) > 0 || sent.ended {
+					t.Fatalf("%s: the role was sent %d bytes; told that it is all: %v", what, len(sent.data), sent.ended)
+				}
+			}
+			for length := range content {
+				cause := "cut off in its "
+				switch {
+				case length < len("reeve snapshot "):
+					cause = "it is not a snapshot of Reeve"
+				case length >= header:
+					cause = fmt.Sprintf("the snapshot is cut off: %d bytes of its payload of %d are there", length-header, len(content)-header)
+				}
+				refuse(content[:length], fmt.Sprintf("the first %d bytes of %d", length, len(content)), cause)
+			}
+			for at := range content {
+				cause := ""
+				if at >= header {
+					cause = "its payload is damaged: it has another hash than the manifest says"
+				}
+				changed := bytes.Clone(content)
+				changed[at] ^= 1 << (at % 8)
+				refuse(changed, fmt.Sprintf("a changed bit of byte %d", at), cause)
+			}
+			if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
+				t.Errorf("%v, %v are beside the snapshot", files, err)
+			}
+		})
 	}
 }
