@@ -69,6 +69,14 @@ func promisedFor(node string) func(*consensusv1.MemberState) {
 	}
 }
 
+// promised is a promise of a recovery with another ID.
+func promised(id string) func(*consensusv1.MemberState) {
+	return func(m *consensusv1.MemberState) {
+		promisedFor("")(m)
+		m.Recovery.Id = id
+	}
+}
+
 func doubted(m *consensusv1.MemberState) { m.Damage = "it holds other data than that of e" }
 
 func unusable(m *consensusv1.MemberState) { m.Damage, m.Unusable = "member/snap/db is damaged", true }
@@ -106,7 +114,13 @@ func TestChooseSurvivor(t *testing.T) {
 		"chosen before":        {nodes: []*survivingNode{survived("a", 5, promisedFor("b")), survived("b", 5, promisedFor("b"))}, chosen: "b"},
 		"a fresher one came": {nodes: []*survivingNode{survived("a", 5, promisedFor("a")), survived("b", 6, nil)},
 			refused: []string{"chosen the member of node a", "node b", "--abandon"}},
-		"the chosen one is away":  {nodes: []*survivingNode{survived("a", 5, promisedFor("c"))}, refused: []string{"node c", "Bring node c back"}},
+		"the chosen one is away": {nodes: []*survivingNode{survived("a", 5, promisedFor("c"))}, refused: []string{"node c", "Bring node c back"}},
+		"two were begun": {nodes: []*survivingNode{survived("a", 5, promisedFor("")), survived("b", 6, promised("s"))},
+			refused: []string{"two recoveries were begun: node b has promised s, and another node r", "--abandon"}},
+		"two were begun, and each has chosen": {nodes: []*survivingNode{survived("a", 5, promisedFor("a")), survived("b", 6, func(m *consensusv1.MemberState) {
+			promised("s")(m)
+			m.Recovery.NodeId = "b"
+		})}, refused: []string{"two recoveries were begun"}},
 		"a majority has promised": {nodes: []*survivingNode{survived("a", 5, promisedFor("")), survived("b", 5, nil), survived("c", 5, nil)}, refused: []string{"--abandon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
