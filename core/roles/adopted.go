@@ -45,7 +45,7 @@ func (a *actor) adopt(instance Running) {
 	a.describeStatus(status, "")
 	a.r.board.put(a.role, a.last)
 	// What was told by the core that launched it is not told again.
-	a.news.told = a.last.status.GetState()
+	a.news.told, a.news.reason = a.last.status.GetState(), a.last.status.GetReason()
 	a.wasReady = status.GetState() != rolev1.RoleState_ROLE_STATE_STARTING
 }
 

@@ -37,7 +37,7 @@ const (
 	// wait for a device which the kernel is about to show.
 	blockedLong = 10 * time.Second
 	// A role that is Ready and Degraded, or Blocked, in turn all the time makes changesAtOnce events of it, and then one every changesPause, which tells the state that
-	// it then has: what else happened on the node must not be lost among them.
+	// it then has: what else happened on the node must not be lost among them. A role that stays Degraded and changes its reason all the time has as many more.
 	changesAtOnce = 6
 	changesPause  = time.Minute
 )
@@ -103,18 +103,27 @@ func spell(d time.Duration) string {
 type news struct {
 	pace *rate.Limiter
 	told hostv1.InstanceState
+	// reason is the one that was told while the state is Degraded; reasons is the pace of those that come while it stays so.
+	reason  string
+	reasons *rate.Limiter
 }
 
 func newNews() *news {
-	return &news{pace: rate.NewLimiter(rate.Every(changesPause), changesAtOnce)}
+	return &news{pace: rate.NewLimiter(rate.Every(changesPause), changesAtOnce), reasons: rate.NewLimiter(rate.Every(changesPause), changesAtOnce)}
 }
 
-// tell makes an event of the state that the instance is in, if it is another one than was told last. If there were too many of them it returns a channel
-// that says when to look again.
+// tell makes an event of the state that the instance is in, if it is another one than was told last, or Degraded for another reason. If there were too many of them it
+// returns a channel that says when to look again.
 func (a *actor) tell() (later <-chan time.Time) {
 	now := a.last.status
-	state := now.GetState()
-	if state != ready && state != degraded && state != blocked || state == a.news.told {
+	state, pace := now.GetState(), a.news.pace
+	switch {
+	case state != ready && state != degraded && state != blocked:
+		return nil
+	case state != a.news.told:
+	case state == degraded && now.GetReason() != a.news.reason:
+		pace = a.news.reasons
+	default:
 		return nil
 	}
 	if state == blocked {
@@ -122,12 +131,12 @@ func (a *actor) tell() (later <-chan time.Time) {
 			return time.After(left)
 		}
 	}
-	if reservation := a.news.pace.Reserve(); reservation.Delay() > 0 {
+	if reservation := pace.Reserve(); reservation.Delay() > 0 {
 		delay := reservation.Delay()
 		reservation.Cancel()
 		return time.After(delay)
 	}
-	a.news.told = state
+	a.news.told, a.news.reason = state, now.GetReason()
 	switch state {
 	case ready:
 		a.record(info, eventReady, now.GetInstanceId(), "is Ready")

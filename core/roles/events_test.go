@@ -2,6 +2,7 @@ package roles_test
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,6 +77,14 @@ func TestEvents(t *testing.T) {
 		if degraded.GetMessage() != "role app is Degraded: the disk is slow" || degraded.GetDetails()["reason"] != "the disk is slow" {
 			t.Errorf("event %v", degraded)
 		}
+		// It is told once for a reason.
+		x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, "the disk is slow")
+		x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, "the snapshot failed")
+		if event := x.expectEvents(t, "RoleDegraded")["RoleDegraded"]; event.GetMessage() != "role app is Degraded: the snapshot failed" {
+			t.Errorf("event %v", event)
+		}
+		x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, "the snapshot failed")
+		x.expectEvents(t)
 		x.get("app").feel(errSilent)
 		pass(40 * time.Second)
 		x.expectEvents(t, "RoleUnresponsive", "RoleStarted", "RoleReady")
@@ -145,6 +154,14 @@ func TestFlappingRolesMakeFewEvents(t *testing.T) {
 		types, _ := x.events.take()
 		if len(types) < 30 || len(types) > 80 {
 			t.Errorf("%d events in an hour", len(types))
+		}
+		// So does one that stays Degraded and always has another reason.
+		for n := range 3600 {
+			x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, strconv.Itoa(n))
+			pass(time.Second)
+		}
+		if types, _ := x.events.take(); len(types) < 30 || len(types) > 80 {
+			t.Errorf("%d events of reasons in an hour", len(types))
 		}
 		// The last state is told in the end.
 		x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, "tired")

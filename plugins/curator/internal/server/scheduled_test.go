@@ -106,18 +106,21 @@ func TestBadScheduledSnapshots(t *testing.T) {
 	}
 	count(0, 1, first)
 	number := uint64(1)
-	fail := func(with *member, reason string) {
+	fail := func(after time.Duration, with *member, reason string) {
 		t.Helper()
 		s.member.present = with.client(t)
 		number++
-		s.pass(time.Hour)
+		s.pass(after)
 		if kept := s.ended(number); !contains(kept.GetFailure(), reason) || len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetName() != good {
 			t.Errorf("%s: %v", reason, kept)
 		}
 		s.taker.degraded("has failed", reason)
 	}
-	fail(new(member), "has not rehearsed it")
+	fail(time.Hour, new(member), "has not rehearsed it")
 	count(1, 1, first)
+	// One that failed its rehearsal has another reason, which makes another event.
+	fail(10*time.Minute, &member{refuses: status.Error(codes.DataLoss, "the rehearsal found 7 keys of 8")}, "the rehearsal found 7 keys of 8")
+	count(2, 1, first)
 	without := s.good()
 	all := without.records
 	without.records = func() map[string]string {
@@ -157,7 +160,7 @@ func TestBadScheduledSnapshots(t *testing.T) {
 		t.Errorf("%v", kept)
 	}
 	s.taker.ready()
-	count(3, 2, s.ended(number).GetSnapshots()[0])
+	count(4, 2, s.ended(number).GetSnapshots()[0])
 }
 
 // full is a member that has no room as long as there is more than one snapshot beside it.
