@@ -45,7 +45,7 @@ type RoleDescription struct {
 
 func (d NodeDescription) table(w io.Writer, now time.Time) {
 	if d.Self != nil {
-		d.Self.head(w)
+		d.Self.head(w, now)
 		row(w, "API", d.Self.Node.APIAddress)
 		row(w, "Version", d.Self.Node.Version)
 		row(w, "Core started", ago(d.Self.Node.CoreStart, now))

@@ -313,6 +313,7 @@ func sampleStatus() *output.Status {
 		Roles:      []*clusterv1.InstanceStatus{readyRole(), failedRole()},
 		Problems:   []string{"the metrics are not served on 127.0.0.1:9464: stop the process that listens there", problem.OfRole(failedRole()), "the consensus store: the disk is slow"},
 		Store:      sampleStore(),
+		Snapshots:  &output.ScheduledSnapshots{IntervalSeconds: 6 * 3600, NewestTime: at(3 * time.Hour), NewestRevision: 4711},
 		Storage: &clusterv1.StorageStatus{
 			State: clusterv1.StorageState_STORAGE_STATE_OPEN, Kind: "plain", Location: "/var/lib/reeve/data", Sealer: "file", Sources: []*clusterv1.CukSource{}, Weaknesses: []string{"The volume is not encrypted."},
 		},

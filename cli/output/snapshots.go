@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/reeveproject/reeve/proto/problem"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
 // Snapshots is the document of `reeve store snapshot list`.
@@ -71,6 +74,46 @@ func NewSnapshots(listed *clusterv1.ListSnapshotsResponse) Snapshots {
 	// By their numbers: clocks may have been wrong.
 	slices.SortStableFunc(document.Snapshots, func(a, b StoredSnapshot) int { return int(int64(numbers[b.Name]) - int64(numbers[a.Name])) })
 	return document
+}
+
+// ScheduledSnapshots is what a curator shows of the snapshots that are taken by schedule.
+type ScheduledSnapshots struct {
+	IntervalSeconds int64 `json:"interval_seconds"`
+	// NewestTime is when the newest good one was asked for, and NewestRevision the store's revision in it; null and 0: there is none.
+	NewestTime     *time.Time `json:"newest_time"`
+	NewestRevision int64      `json:"newest_revision"`
+}
+
+// clusterEndpoint is the name of the endpoint at which a curator serves the cluster API.
+const clusterEndpoint = "reeve.cluster.v1"
+
+// newScheduledSnapshots reads what the curator among some instances publishes; nil: nothing.
+func newScheduledSnapshots(instances []*clusterv1.InstanceStatus) *ScheduledSnapshots {
+	for _, instance := range instances {
+		values := instance.GetValues()
+		interval, err := time.ParseDuration(values[snapshot.ValueInterval])
+		serves := slices.ContainsFunc(instance.GetEndpoints(), func(endpoint *rolev1.Endpoint) bool { return endpoint.GetName() == clusterEndpoint })
+		if err != nil || !serves {
+			continue
+		}
+		shown := &ScheduledSnapshots{IntervalSeconds: int64(interval / time.Second)}
+		asked, errAsked := time.Parse(time.RFC3339, values[snapshot.ValueAsked])
+		revision, errRevision := strconv.ParseInt(values[snapshot.ValueRevision], 10, 64)
+		if errAsked == nil && errRevision == nil {
+			shown.NewestTime, shown.NewestRevision = &asked, revision
+		}
+		return shown
+	}
+	return nil
+}
+
+// text is what there is to say in a line.
+func (s ScheduledSnapshots) text(now time.Time) string {
+	interval := time.Duration(s.IntervalSeconds) * time.Second
+	if s.NewestTime == nil {
+		return fmt.Sprintf("there is no good one yet; one is due every %s", interval)
+	}
+	return fmt.Sprintf("the newest good one was taken %s, at revision %d; one is due every %s", ago(s.NewestTime, now), s.NewestRevision, interval)
 }
 
 func (s Snapshots) table(w io.Writer, now time.Time) {

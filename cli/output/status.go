@@ -24,6 +24,8 @@ type Status struct {
 	Store *consensusv1.StoreStatus `json:"store"`
 	// Storage is the volume and what keeps its keys; null: the node does not say.
 	Storage *clusterv1.StorageStatus `json:"storage"`
+	// Snapshots are those that are taken by schedule, as the node's curator shows them; null: there is no schedule, or no curator runs on the node.
+	Snapshots *ScheduledSnapshots `json:"snapshots"`
 	// Problems are what somebody has to look at, besides what membership and storage say.
 	Problems []string `json:"problems"`
 }
@@ -84,6 +86,7 @@ func NewStatus(s *nodev1.Status) Status {
 		Roles:      s.GetNode().GetInstances(),
 		Store:      s.GetStore(),
 		Storage:    s.GetStorage(),
+		Snapshots:  newScheduledSnapshots(s.GetNode().GetInstances()),
 		Problems:   problem.OfStatus(s),
 	}
 }
@@ -94,7 +97,7 @@ func membershipText(m *hostv1.Membership) string {
 }
 
 func (s Status) table(w io.Writer, now time.Time) {
-	s.head(w)
+	s.head(w, now)
 	_, _ = fmt.Fprintln(w)
 	if len(s.Roles) == 0 {
 		if closed := ExplainClosed(s.Storage); closed != "" {
@@ -123,7 +126,7 @@ func (s Status) wishes(w io.Writer) {
 }
 
 // head writes what there is to say of the node apart from its roles.
-func (s Status) head(w io.Writer) {
+func (s Status) head(w io.Writer, now time.Time) {
 	row(w, "Node", s.Node.ID)
 	row(w, "Cluster", s.Cluster.ID)
 	row(w, "Membership", membershipText(s.Membership))
@@ -134,6 +137,9 @@ func (s Status) head(w io.Writer) {
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
 	storageRows(w, s.Storage, s.Node.Volume)
+	if s.Snapshots != nil {
+		row(w, "Snapshots", s.Snapshots.text(now))
+	}
 	for _, problem := range s.Problems {
 		row(w, "Problem", problem)
 	}

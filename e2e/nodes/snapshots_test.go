@@ -71,6 +71,10 @@ func TestScheduledSnapshots(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(c.NodeDirectory(1), "data", "roles", "consensus", "rehearsal*")); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v", left, err)
 	}
+	eventually.True(t, patience, "the status of the node says how old it is", func() (bool, string) {
+		result := c.MustReeve(t, "status", one.NodeID)
+		return strings.Contains(result.Stdout, "the newest good one was taken "), result.String()
+	})
 	if metrics := c.MustReeve(t, "node", "metrics", one.NodeID).Stdout; !strings.Contains(metrics, "curator_snapshot_good_seconds") {
 		t.Error("the metrics of the node do not have the age of the snapshot")
 	}

@@ -10,6 +10,15 @@ import (
 // Suffix is how the file of a scheduled snapshot ends, after its name.
 const Suffix = ".snapshot"
 
+// A role that takes scheduled snapshots publishes these values while there is a schedule. Those of the newest good snapshot are absent while there is none.
+const (
+	// ValueInterval is how long after a good one the next is due, as time.Duration is written.
+	ValueInterval = "snapshots/interval"
+	// ValueAsked is when the newest good one was asked for, RFC 3339. ValueRevision is the store's revision in it.
+	ValueAsked    = "snapshots/newest/asked"
+	ValueRevision = "snapshots/newest/revision"
+)
+
 // timeForm is how a name has a time, in UTC.
 const timeForm = "20060102T150405Z"
 

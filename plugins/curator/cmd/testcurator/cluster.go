@@ -70,6 +70,7 @@ type host struct {
 func (h *host) Ready()                          { h.ready.Set(true) }
 func (h *host) Degraded(string)                 {}
 func (h *host) SetEndpoint(_, address string)   { h.endpoint.Set(address) }
+func (h *host) SetValue(string, string)         {}
 func (h *host) Network() *event.Value[[]string] { return &h.network }
 
 // StartRequest says which cluster the curator serves.

@@ -3,6 +3,7 @@ package scheduled
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -14,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/proto/snapshot"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -46,6 +48,8 @@ type Config struct {
 	Counts    Counts
 	// Tell is told what somebody has to look at; empty: nothing.
 	Tell func(problem string)
+	// Publish shows a value to everybody who looks at the node; empty: it shows it no more.
+	Publish func(name, value string)
 }
 
 type runner struct {
@@ -58,6 +62,8 @@ type runner struct {
 	kept   []*clusterv1.StoredSnapshot
 	looked time.Time
 	by     *clusterv1.SnapshotSchedule
+	// published are the values that are shown.
+	published map[string]string
 }
 
 // Run takes the snapshots that this node is asked for, until ctx is done.
@@ -180,11 +186,31 @@ func (r *runner) tell(state *store.State, own *clusterv1.NodeSnapshots) {
 	}
 	after.Snapshots[r.config.NodeID] = own
 	r.config.Counts.Snapshots(goodAt(&after, r.config.Now()), len(own.GetSnapshots()))
+	r.publish(&after)
 	told := Problem(&after, r.config.Now())
 	if told == "" && own.GetFailure() != "" && state.Demands().GetSnapshots() != nil && Good(&after).GetTask().GetNumber() < own.GetEnded().GetNumber() {
 		told = "the scheduled snapshot of the consensus store that this node was to take has failed: " + own.GetFailure()
 	}
 	r.config.Tell(told)
+}
+
+// publish shows the schedule and the newest good snapshot.
+func (r *runner) publish(state *store.State) {
+	values := map[string]string{snapshot.ValueInterval: "", snapshot.ValueAsked: "", snapshot.ValueRevision: ""}
+	if schedule := state.Demands().GetSnapshots(); schedule != nil {
+		values[snapshot.ValueInterval] = interval(schedule).String()
+		if good := Good(state); good != nil {
+			values[snapshot.ValueAsked] = good.GetTask().GetAsked().AsTime().Format(time.RFC3339)
+			values[snapshot.ValueRevision] = strconv.FormatInt(good.GetRevision(), 10)
+		}
+	}
+	// The state changes often, and each value that is set is sent to every node.
+	for name, value := range values {
+		if value != r.published[name] {
+			r.config.Publish(name, value)
+		}
+	}
+	r.published = values
 }
 
 // goodAt returns when the newest good snapshot was asked for, as the metrics have it: not later than now. One that lies so far ahead that Problem does not take it counts as none, so that whoever compares the

@@ -29,6 +29,7 @@ type told struct {
 func (h *told) Ready()                           { h.state = "ready" }
 func (h *told) Degraded(reason string)           { h.state = reason }
 func (h *told) SetEndpoint(name, address string) { h.endpoints[name] = address }
+func (h *told) SetValue(string, string)          {}
 func (h *told) Network() *event.Value[[]string]  { return &h.network }
 
 // inNamespace calls do on a thread with a network namespace of its own, in which ip changes addresses.

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -49,6 +50,7 @@ type host struct {
 	endpoint event.Value[string]
 	local    event.Value[string] // where its own machine alone reaches the curator
 	network  event.Value[[]string]
+	values   event.Value[map[string]string] // what it publishes
 }
 
 func (h *host) Ready()                          { h.state.Set("ready") }
@@ -61,6 +63,17 @@ func (h *host) SetEndpoint(name, address string) {
 		return
 	}
 	h.endpoint.Set(name + "=" + address)
+}
+
+func (h *host) SetValue(name, value string) {
+	h.values.Update(func(now map[string]string) map[string]string {
+		next := maps.Clone(now)
+		if next == nil {
+			next = make(map[string]string)
+		}
+		next[name] = value
+		return next
+	})
 }
 
 // curator is a running instance.

@@ -37,6 +37,8 @@ type Host interface {
 	Ready()
 	Degraded(reason string)
 	SetEndpoint(name, address string)
+	// SetValue publishes a value; empty: it withdraws it.
+	SetValue(name, value string)
 	// Network is the addresses of the node, the preferred one first.
 	Network() *event.Value[[]string]
 }
@@ -186,6 +188,7 @@ func Run(ctx context.Context, config Config) error {
 			scheduled.Run(ctx, scheduled.Config{
 				Store: records, Snapshots: followed.Snapshots(), Member: config.Snapshots, Directory: stored, NodeID: config.NodeID,
 				Log: config.Log.Named("snapshots"), Now: config.Now, Counts: config.Metrics, Tell: func(problem string) { condition.set(ofSnapshots, problem) },
+				Publish: config.Host.SetValue,
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -132,3 +133,15 @@ func (s *schedule) ended(number uint64) *clusterv1.NodeSnapshots {
 }
 
 // TestScheduledSnapshots holds that the first snapshot is taken at once and the next ones when they are due, that they are signed and complete, and that only so many are kept.
+
+// published waits until the taker shows these values.
+func (s *schedule) published(want map[string]string) {
+	s.t.Helper()
+	var got map[string]string
+	if _, err := s.taker.host.values.Wait(inTime(s.t), func(now map[string]string) bool {
+		got = now
+		return maps.Equal(got, want)
+	}); err != nil {
+		s.t.Fatalf("it shows %v, want %v: %v", got, want, err)
+	}
+}

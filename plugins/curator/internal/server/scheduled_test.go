@@ -32,6 +32,10 @@ func TestScheduledSnapshots(t *testing.T) {
 	}
 	set := time.Unix(0, s.clock.Load())
 	kept := s.ended(1)
+	newest := kept.GetSnapshots()[0]
+	s.published(map[string]string{
+		snapshot.ValueInterval: "1h0m0s", snapshot.ValueAsked: newest.GetTask().GetAsked().AsTime().Format(time.RFC3339), snapshot.ValueRevision: strconv.FormatInt(newest.GetRevision(), 10),
+	})
 	if kept.GetNodeId() != s.id || kept.GetFailure() != "" || len(kept.GetSnapshots()) != 1 || kept.GetSnapshots()[0].GetKeys() != 5000 {
 		t.Fatalf("%v", kept)
 	}
