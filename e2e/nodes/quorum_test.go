@@ -76,6 +76,24 @@ func TestNothingIsLost(t *testing.T) {
 		result := recoverQuorum()
 		return result.Code == 4 && strings.Contains(result.Stderr, "there is no terminal to ask on"), result.String()
 	})
+	var shown struct {
+		Chosen    string   `json:"chosen"`
+		Lost      []string `json:"lost"`
+		Survivors []struct {
+			NodeID    string `json:"node_id"`
+			MemberID  string `json:"member_id"`
+			Term      uint64 `json:"term"`
+			Committed uint64 `json:"committed_index"`
+			State     string `json:"state"`
+		} `json:"survivors"`
+	}
+	if result := recoverQuorum("--dry-run", "-o", "json"); result.Code != 0 || json.Unmarshal([]byte(result.Stdout), &shown) != nil || len(shown.Survivors) != 1 {
+		t.Fatal(result)
+	}
+	if one := shown.Survivors[0]; shown.Chosen != ids[3] || one.NodeID != ids[3] || one.MemberID == "" || one.Term == 0 || one.Committed == 0 || one.State != "no quorum" ||
+		!slices.Equal(shown.Lost, slices.Sorted(slices.Values([]string{ids[1], ids[2]}))) {
+		t.Errorf("what is left: %+v", shown)
+	}
 	if result := recoverQuorum("--cluster-id", "another"); result.Code != 4 || !strings.Contains(result.Stderr, "nothing was changed") {
 		t.Errorf("the ID of another cluster is not refused: %s", result)
 	}
