@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/lab"
 )
@@ -17,12 +16,8 @@ func TestBringBackALostMajority(t *testing.T) {
 	r.join("--role consensus --role curator", back, dead)
 	r.calls("reeve-6f1c", dead)
 	r.calls("reeve-02ab", first)
+	r.machines["survivor"] = first
 	id := r.names["reeve-6f1c"]()
-	status, err := devcluster.ParseStatus(first.Must(t, "reeve status -o json").Stdout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.names["5f0c8a"] = func() string { return status.Cluster.ID }
 	vote := func(machines ...*lab.Machine) {
 		t.Helper()
 		for _, machine := range machines {
@@ -41,7 +36,6 @@ func TestBringBackALostMajority(t *testing.T) {
 		}
 	}
 	vote(first, back, dead)
-	r.desk.Must(t, "reeve node list")
 
 	r.events["two-machines-are-gone"] = func() {
 		dead.PowerOff(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -33,8 +34,10 @@ func (r Result) String() string {
 // commandTime is how long a command may take, longer than any waits by itself.
 const commandTime = 6 * time.Minute
 
-// question is how a command ends what it says when somebody has to answer.
+// question is how a command ends what it says when somebody has to answer, and wantsID when somebody has to type the ID of the cluster that it names.
 const question = "[y/N] "
+
+var wantsID = regexp.MustCompile(`Type the ID of the cluster \(([0-9a-f]+)\) to go on: $`)
 
 // Must runs a command as root of the machine, and fails the test if the command does.
 func (m *Machine) Must(t testing.TB, command string) Result {
@@ -46,7 +49,7 @@ func (m *Machine) Must(t testing.TB, command string) Result {
 	return result
 }
 
-// Run runs a command as somebody does who sits at a terminal of the machine, as root. What it asks is answered with yes.
+// Run runs a command as somebody does who sits at a terminal of the machine, as root. What it asks is answered with yes, or with the ID that it wants to have typed.
 func (m *Machine) Run(t testing.TB, command string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandTime)
@@ -96,6 +99,7 @@ func (m *Machine) run(ctx context.Context, command string) (result Result, err e
 type conversation struct {
 	text      strings.Builder
 	questions int
+	answered  int // how long the text was at the last question
 }
 
 func (c *conversation) hold(terminal *os.File) {
@@ -103,9 +107,10 @@ func (c *conversation) hold(terminal *os.File) {
 	for {
 		n, err := terminal.Read(buffer)
 		c.text.Write(buffer[:n])
-		if asked := strings.Count(c.text.String(), question); asked > c.questions && strings.HasSuffix(c.text.String(), question) {
-			c.questions = asked
-			if _, err := terminal.WriteString("yes\n"); err != nil {
+		if answer := answerTo(c.text.String()); answer != "" && c.text.Len() > c.answered {
+			c.questions++
+			c.answered = c.text.Len()
+			if _, err := terminal.WriteString(answer + "\n"); err != nil {
 				return
 			}
 		}
@@ -113,6 +118,17 @@ func (c *conversation) hold(terminal *os.File) {
 			return
 		}
 	}
+}
+
+// answerTo is what is typed after a text; empty: nothing, it does not end with a question.
+func answerTo(text string) string {
+	if strings.HasSuffix(text, question) {
+		return "yes"
+	}
+	if asked := wantsID.FindStringSubmatch(text); asked != nil {
+		return asked[1]
+	}
+	return ""
 }
 
 // openTerminal makes a terminal: the side of who sits at it, and that of the programs. It shows nothing of what is typed.
