@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
 
 // lighthouseCount asks the lighthouse of a node for its counter, or counts one further.
@@ -38,39 +39,108 @@ func lighthouseCount(t *testing.T, c *devcluster.Cluster, number int, method str
 	return counter.Count, ""
 }
 
-// TestNothingIsLost destroys two of three machines, which have all that the third has and more, makes the third the only member of the store, and has the two come back. Then it destroys all three, and brings the cluster
-// back from a snapshot. The third party's counter is what it was each time.
+// TestNothingIsLost destroys two of three machines with their disks, makes the third the only member of the store, and has two new machines join it. Then it destroys all three, and brings the cluster
+// back from a sealed snapshot. The third party's counter is what it was each time.
 func TestNothingIsLost(t *testing.T) {
-	c := shared.Cluster(t)
+	c := counting{shared.Cluster(t)}
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
-	former := fleet.Await(t, c, 1, patience, "three nodes with their roles", fleet.AllReady(3))
-	ids := map[int]string{1: fleet.ID(t, c, 1), 2: fleet.ID(t, c, 2), 3: fleet.ID(t, c, 3)}
-	if result := c.StartAlone(t, "plugin", "add", "--approve", c.Programs.Lighthouse(), "--dir", c.NodeDirectory(3)).Wait(t, patience); result.Code != 0 {
+	former := fleet.Await(t, c.Cluster, 1, patience, "three nodes with their roles", fleet.AllReady(3))
+	c.addLighthouse(t)
+	for range 6 {
+		c.count(t)
+	}
+	counted := c.count(t)
+	key := sealSnapshots(t, c.Cluster)
+	if soak.Enabled { // at first the disks are not lost
+		c.loseMajority(t, counted, func(int) {})
+		c.comeBack(t, former, counted)
+	}
+	lost := c.loseMajority(t, counted, func(number int) { c.destroy(t, c.NodeDirectory(number)) })
+	c.replace(t, lost...)
+	c.await(t, counted, "the counter is what it was before two machines were lost")
+
+	counted = c.count(t)
+	status, _ := fleet.Status(t, c.Cluster, 1)
+	file := filepath.Join(c.Home, "snapshot")
+	c.MustReeve(t, "store", "snapshot", file)
+	c.count(t) // which is lost with the machines
+	lost = nil
+	for number := 1; number <= 3; number++ {
+		lost = append(lost, fleet.ID(t, c.Cluster, number))
+	}
+	for i, id := range lost {
+		fleet.Kill(t, c.Cluster, i+1, id)
+	}
+	c.MustReeve(t, "dev", "down")
+	c.destroy(t, c.Path("system"), c.Path("data"), c.NodeDirectory(2), c.NodeDirectory(3))
+	restore := func(arguments ...string) devcluster.Result {
+		return c.Run(t, c.Programs.Reeved(), append([]string{"restore", "--parameters", c.Path("reeved.yaml"), "--snapshot", file, "--cluster-id", status.Cluster.ID, "--again"}, arguments...)...)
+	}
+	if result := restore(); result.Code == 0 || !strings.Contains(result.Stderr, "--recovery-key") {
+		t.Fatalf("the snapshot is not sealed: %s", result)
+	}
+	if result := restore("--recovery-key", key); result.Code != 0 {
 		t.Fatal(result)
 	}
-	c.MustReeve(t, "node", "role", "add", ids[3], "lighthouse", "--wait")
-	const want = 7
-	for range want {
-		eventually.True(t, patience, "the lighthouse counts", func() (bool, string) {
-			count, seen := lighthouseCount(t, c, 3, http.MethodPost)
-			return count >= 0, seen
-		})
+	c.replace(t, lost...)
+	c.addLighthouse(t)
+	c.await(t, counted, "the counter is what it was in the snapshot")
+	c.Down(t)
+}
+
+// counting is a cluster whose first node has a lighthouse.
+type counting struct{ *devcluster.Cluster }
+
+func (c counting) addLighthouse(t *testing.T) {
+	t.Helper()
+	c.MustReeve(t, "plugin", "add", "--approve", c.Programs.Lighthouse())
+	c.MustReeve(t, "node", "role", "add", fleet.ID(t, c.Cluster, 1), "lighthouse", "--wait")
+}
+
+// count counts one further, and returns the counter.
+func (c counting) count(t *testing.T) (count int) {
+	t.Helper()
+	eventually.True(t, patience, "the lighthouse counts", func() (bool, string) {
+		var seen string
+		count, seen = lighthouseCount(t, c.Cluster, 1, http.MethodPost)
+		return count > 0, seen
+	})
+	return count
+}
+
+func (c counting) await(t *testing.T, want int, what string) {
+	t.Helper()
+	eventually.True(t, patience, what, func() (bool, string) {
+		count, seen := lighthouseCount(t, c.Cluster, 1, http.MethodGet)
+		return count == want, fmt.Sprint(count, seen)
+	})
+}
+
+// destroy deletes directories of machines that are off.
+func (c counting) destroy(t *testing.T, directories ...string) {
+	t.Helper()
+	for _, directory := range directories {
+		if err := os.RemoveAll(directory); err != nil {
+			t.Fatal(err)
+		}
 	}
-	counted, seen := lighthouseCount(t, c, 3, http.MethodGet)
-	if counted < want {
-		t.Fatalf("%d: %s", counted, seen)
-	}
-	status, _ := fleet.Status(t, c, 3)
-	cluster := status.Cluster.ID
+}
+
+// loseMajority kills the second and the third of three nodes, calls killed with the number of each, and makes the first the only member of the store. It returns the IDs of the lost ones.
+func (c counting) loseMajority(t *testing.T, counted int, killed func(number int)) (lost []string) {
+	t.Helper()
+	status, _ := fleet.Status(t, c.Cluster, 1)
+	cluster, survivor := status.Cluster.ID, status.Node.ID
 	recoverQuorum := func(arguments ...string) devcluster.Result {
-		return c.StartAlone(t, append([]string{"store", "recover-quorum", "--dir", c.NodeDirectory(3)}, arguments...)...).Wait(t, patience)
+		return c.Reeve(t, append([]string{"store", "recover-quorum"}, arguments...)...)
 	}
 	if result := recoverQuorum("--cluster-id", cluster); result.Code != 4 || !strings.Contains(result.Stderr, "has a quorum") || !strings.Contains(result.Stderr, "leads it") {
 		t.Fatalf("with a quorum it is not refused: %s", result)
 	}
-
-	for _, lost := range []int{1, 2} {
-		fleet.Kill(t, c, lost, ids[lost])
+	lost = []string{fleet.ID(t, c.Cluster, 2), fleet.ID(t, c.Cluster, 3)}
+	for i, id := range lost {
+		fleet.Kill(t, c.Cluster, i+2, id)
+		killed(i + 2)
 	}
 	eventually.True(t, patience, "the survivor has lost its quorum", func() (bool, string) {
 		result := recoverQuorum()
@@ -90,8 +160,8 @@ func TestNothingIsLost(t *testing.T) {
 	if result := recoverQuorum("--dry-run", "-o", "json"); result.Code != 0 || json.Unmarshal([]byte(result.Stdout), &shown) != nil || len(shown.Survivors) != 1 {
 		t.Fatal(result)
 	}
-	if one := shown.Survivors[0]; shown.Chosen != ids[3] || one.NodeID != ids[3] || one.MemberID == "" || one.Term == 0 || one.Committed == 0 || one.State != "no quorum" ||
-		!slices.Equal(shown.Lost, slices.Sorted(slices.Values([]string{ids[1], ids[2]}))) {
+	if one := shown.Survivors[0]; shown.Chosen != survivor || one.NodeID != survivor || one.MemberID != status.Store.MemberID || one.Term == 0 || one.Committed == 0 || one.State != "no quorum" ||
+		!slices.Equal(shown.Lost, slices.Sorted(slices.Values(lost))) {
 		t.Errorf("what is left: %+v", shown)
 	}
 	if result := recoverQuorum("--cluster-id", "another"); result.Code != 4 || !strings.Contains(result.Stderr, "nothing was changed") {
@@ -106,79 +176,55 @@ func TestNothingIsLost(t *testing.T) {
 		t.Fatal(result)
 	}
 	var document struct {
-		Chosen     string   `json:"chosen"`
-		Outcome    string   `json:"outcome"`
-		Lost       []string `json:"lost"`
-		Generation uint64   `json:"generation"`
-		Seconds    float64  `json:"seconds"`
+		Chosen     string  `json:"chosen"`
+		Outcome    string  `json:"outcome"`
+		Generation uint64  `json:"generation"`
+		Seconds    float64 `json:"seconds"`
 	}
 	if err := json.Unmarshal([]byte(result.Stdout), &document); err != nil {
 		t.Fatal(err)
 	}
-	if document.Chosen != ids[3] || document.Outcome != "recovered" || document.Generation < uint64(began.Unix()) {
+	if document.Chosen != survivor || document.Outcome != "recovered" || document.Generation < uint64(began.Unix()) {
 		t.Errorf("%+v", document)
 	}
 	t.Logf("from the promise to the first acknowledged write: %.1f s", document.Seconds)
-	eventually.True(t, patience, "the counter goes on where it was", func() (bool, string) {
-		count, seen := lighthouseCount(t, c, 3, http.MethodGet)
-		return count == counted, fmt.Sprint(count, seen)
-	})
+	c.await(t, counted, "the counter goes on where it was")
 	eventually.True(t, patience, "the cluster takes writes", func() (bool, string) {
-		result := c.StartAlone(t, "node", "label", ids[3], "recovered=yes", "--dir", c.NodeDirectory(3)).Wait(t, patience)
+		result := c.Reeve(t, "node", "label", survivor, "recovered=yes")
 		return result.Code == 0, result.String()
 	})
+	return lost
+}
 
-	// The others, who had a majority, come back at once, and join the survivor.
+// comeBack starts the lost nodes again. They had a majority, and join the survivor.
+func (c counting) comeBack(t *testing.T, former []fleet.Node, counted int) {
+	t.Helper()
+	survivor := fleet.ID(t, c.Cluster, 1)
 	c.MustReeve(t, "dev", "up", "--detach")
-	nodes := fleet.Await(t, c, 1, patience, "all nodes are back and vote", fleet.AllRejoined(former))
-	if fleet.ByID(nodes, ids[3]).Labels["recovered"] != "yes" {
+	nodes := fleet.Await(t, c.Cluster, 1, patience, "all nodes are back and vote", fleet.AllRejoined(former))
+	if fleet.ByID(nodes, survivor).Labels["recovered"] != "yes" {
 		t.Errorf("what was written meanwhile is lost: %v", nodes)
 	}
-	for _, number := range []int{1, 2} {
+	for _, number := range []int{2, 3} {
 		if _, err := os.Stat(filepath.Join(c.NodeDirectory(number), "data", "roles", "consensus", "former", "etcd")); err != nil {
 			t.Errorf("what the member of node %d had was not put aside: %v", number, err)
 		}
 	}
-	eventually.True(t, patience, "the counter is what it was", func() (bool, string) {
-		count, seen := lighthouseCount(t, c, 3, http.MethodGet)
-		return count == counted, fmt.Sprint(count, seen)
-	})
+	c.await(t, counted, "the counter is what it was")
+}
 
-	file := filepath.Join(c.Home, "snapshot")
-	c.MustReeve(t, "store", "snapshot", file, "--unencrypted")
-	eventually.True(t, patience, "the lighthouse counts what is lost with the machines", func() (bool, string) {
-		count, seen := lighthouseCount(t, c, 3, http.MethodPost)
-		return count > counted, seen
-	})
-	for number := 1; number <= 3; number++ {
-		fleet.Kill(t, c, number, ids[number])
-	}
-	c.MustReeve(t, "dev", "down")
-	for _, directory := range []string{filepath.Join(c.NodeDirectory(1), "system"), filepath.Join(c.NodeDirectory(1), "data"), c.NodeDirectory(2), c.NodeDirectory(3)} {
-		if err := os.RemoveAll(directory); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if result := c.Run(t, c.Programs.Reeved(), "restore", "--parameters", c.Path("reeved.yaml"), "--snapshot", file, "--cluster-id", cluster, "--again"); result.Code != 0 {
-		t.Fatal(result)
-	}
+// replace has new machines join until there are three nodes again, and deletes those that were lost.
+func (c counting) replace(t *testing.T, lost ...string) {
+	t.Helper()
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
-	made := map[int]string{1: fleet.ID(t, c, 1), 2: fleet.ID(t, c, 2), 3: fleet.ID(t, c, 3)}
-	for number := 1; number <= 3; number++ {
-		eventually.True(t, patience, "the former node is deleted, once its last heartbeat is stale", func() (bool, string) {
-			result := c.Reeve(t, "node", "delete", ids[number], "--yes")
+	for _, id := range lost {
+		eventually.True(t, patience, "the lost node is deleted, once its last heartbeat is stale", func() (bool, string) {
+			result := c.Reeve(t, "node", "delete", id, "--yes")
 			return result.Code == 0, result.String()
 		})
 	}
-	fleet.Await(t, c, 1, patience, "three new nodes, and no other", func(nodes []fleet.Node) bool {
+	fleet.Await(t, c.Cluster, 1, patience, "three nodes, and none of the lost ones", func(nodes []fleet.Node) bool {
 		left := slices.DeleteFunc(slices.Clone(nodes), func(node fleet.Node) bool { return node.State == "Decommissioned" })
-		return fleet.AllReady(3)(left) && !slices.ContainsFunc(left, func(node fleet.Node) bool { return node.ID == ids[1] || node.ID == ids[2] || node.ID == ids[3] })
+		return fleet.AllReady(3)(left) && !slices.ContainsFunc(left, func(node fleet.Node) bool { return slices.Contains(lost, node.ID) })
 	})
-	c.MustReeve(t, "plugin", "add", "--approve", c.Programs.Lighthouse())
-	c.MustReeve(t, "node", "role", "add", made[1], "lighthouse", "--wait")
-	eventually.True(t, patience, "the counter is what it was in the snapshot", func() (bool, string) {
-		count, seen := lighthouseCount(t, c, 1, http.MethodGet)
-		return count == counted, fmt.Sprint(count, seen)
-	})
-	c.Down(t)
 }

@@ -7,9 +7,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
 )
+
+// sealSnapshots makes a recovery key, to which snapshots are sealed from then on, and returns its file.
+func sealSnapshots(t *testing.T, c *devcluster.Cluster) (key string) {
+	t.Helper()
+	key = filepath.Join(c.Home, "recovery.key")
+	var made struct {
+		Recipient string `json:"recipient"`
+	}
+	if err := json.Unmarshal([]byte(c.MustReeve(t, "recovery-key", "new", key, "-o", "json").Stdout), &made); err != nil {
+		t.Fatal(err)
+	}
+	c.MustReeve(t, "policy", "set", "recovery-recipient="+made.Recipient)
+	return key
+}
 
 // TestScheduledSnapshots has three nodes take a snapshot by schedule. One that does not lead takes it, within its sandbox, and restores it; an operator fetches and opens it. Then the key of the
 // cluster's records in it opens nothing without the recovery key.
@@ -32,14 +47,7 @@ func TestScheduledSnapshots(t *testing.T) {
 		}
 		return voters == 3
 	})
-	key := filepath.Join(c.Home, "recovery.key")
-	var made struct {
-		Recipient string `json:"recipient"`
-	}
-	if err := json.Unmarshal([]byte(c.MustReeve(t, "recovery-key", "new", key, "-o", "json").Stdout), &made); err != nil {
-		t.Fatal(err)
-	}
-	c.MustReeve(t, "policy", "set", "recovery-recipient="+made.Recipient)
+	key := sealSnapshots(t, c)
 	c.MustReeve(t, "policy", "set", "snapshots=interval=10m,keep=3")
 	var listed struct {
 		Problem   string `json:"problem"`
