@@ -2,7 +2,9 @@ package nodes_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,12 +13,15 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
 
-// TestFormerNodesComeToARestoredCluster restores the first of three nodes from a snapshot. The two others, which have a majority of the former store, stay with it. When they have none any more,
+// TestFormerNodesComeToARestoredCluster restores the first of three nodes from a snapshot. The two others, which have a majority of the former store, stay with it, also when they hear of the restored one. When they have none any more,
 // each comes to the restored cluster by itself: without a ticket, and with a member that has given up its former data.
 func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 	c := shared.OrdinaryCluster(t)
@@ -60,6 +65,7 @@ func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 	})
 
 	way.open.Store(true)
+	refusesRestored(t, c, second, third, way.Addr().String())
 	cores[2].Signal(t, 15)
 	<-cores[2].Done()
 	joined := func(nodes []fleet.Node, ids ...string) bool {
@@ -90,6 +96,29 @@ func TestFormerNodesComeToARestoredCluster(t *testing.T) {
 		if result := core.Wait(t, patience); result.Code != 0 {
 			t.Error(result)
 		}
+	}
+}
+
+// refusesRestored stops the curators of the second and the third node for a moment, so that the second one hears of the restored store. It stays with its own, which has a majority, and says so.
+func refusesRestored(t *testing.T, c *devcluster.Cluster, second, third, curator string) {
+	t.Helper()
+	stopped := append(fleet.Instance(t, c, second, "curator"), fleet.Instance(t, c, third, "curator")...)
+	if len(stopped) != 2 {
+		t.Fatalf("there are not two curators: %v", stopped)
+	}
+	t.Cleanup(func() { thaw(t, stopped) })
+	send(t, stopped, unix.SIGSTOP)
+	eventually.True(t, patience, "the second node refuses the restored store", func() (bool, string) {
+		result := c.StartAlone(t, "events", "--dir", c.NodeDirectory(2), "-o", "json").Wait(t, patience)
+		return strings.Contains(result.Stdout, `"StoreRefused"`) && strings.Contains(result.Stdout, "the curator at "+curator+" serves generation ") &&
+			strings.Contains(result.Stdout, "of which a majority may be alive"), result.String()
+	})
+	thaw(t, stopped)
+	fleet.Await(t, c, 2, patience, "the former store goes on", func(nodes []fleet.Node) bool {
+		return fleet.ByID(nodes, second).Labels["written"] == "later" && fleet.ByID(nodes, second).Healthy && fleet.ByID(nodes, third).Healthy
+	})
+	if _, err := os.Lstat(filepath.Join(c.NodeDirectory(2), "data", "roles", "consensus", "former")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the member of a store that is alive has put its data aside: %v", err)
 	}
 }
 
