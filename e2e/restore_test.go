@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -61,6 +62,7 @@ func TestRestore(t *testing.T) {
 	all := []string{"--snapshot", sealed, "--ca", ca, "--recovery-key", key, "--cluster-id", before.Cluster.ID}
 
 	c.MustReeve(t, "dev", "down")
+	saysDamaged(t, c)
 	refused("restored on empty directories only", all...)
 	for _, directory := range []string{c.Path("system"), c.Path("data"), filepath.Join(c.Home, "r")} {
 		if err := os.RemoveAll(directory); err != nil {
@@ -150,6 +152,38 @@ func TestRestore(t *testing.T) {
 		t.Error("the audit log is empty")
 	}
 	c.MustReeve(t, "store", "snapshot", filepath.Join(c.Home, "next"))
+}
+
+// saysDamaged flips a byte of the log of the only member, which ends the cluster. `reeve dev up` names the file, and the way back.
+func saysDamaged(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	logs, err := filepath.Glob(c.Path("data", "roles", "consensus", "etcd", "member", "wal", "*.wal"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("the log: %v, %v", logs, err)
+	}
+	log, err := os.OpenFile(logs[len(logs)-1], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const at = 1000
+	flipped := make([]byte, 1)
+	_, err = log.ReadAt(flipped, at)
+	flipped[0] ^= 0xff
+	_, writeErr := log.WriteAt(flipped, at)
+	if err := errors.Join(err, writeErr, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	up := c.Start(t, "dev", "up")
+	eventually.True(t, patience, "it says which file is damaged, and what helps", func() (bool, string) {
+		_, said := up.Output()
+		_, reason, _ := strings.Cut(said, "role consensus: Degraded: ")
+		return strings.Contains(reason, log.Name()+" is damaged: ") && strings.Contains(reason, "restore the cluster from a snapshot"), said
+	})
+	up.Interrupt(t)
+	if result := up.Wait(t, patience); result.Code != 0 {
+		t.Error(result)
+	}
+	c.NoProcesses(t)
 }
 
 // damagedSnapshots calls check with files that are none to restore from, and with what the refusal of each must say.

@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // DamagedError says that a file of the member cannot be read as etcd wrote it. It is an ErrWaiting, too: the member waits for the store to remove it, and then joins anew.
@@ -34,8 +36,12 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the data of this node's member of the store cannot be used: %s is damaged: %v; if the store has other members, run `reeve store replace %s`, which has a new member take its place; "+
-		"if these have no majority without it, run `reeve store recover-quorum` on one of them; if it has none, restore the cluster from a snapshot", e.File, e.Cause, e.Node)
+	say := func(cause string) string {
+		return fmt.Sprintf("the data of this node's member of the store cannot be used: %s is damaged: %s; run `reeve store replace %s` if other members have a majority, otherwise `reeve store recover-quorum` on one of them; "+
+			"if there is no other member, restore the cluster from a snapshot", e.File, cause, e.Node)
+	}
+	// It is the role's reason, of which the end, what to do, would be cut off.
+	return say(limits.Cut(e.Cause.Error(), max(0, limits.Reason-len(say("")))))
 }
 
 // Unwrap implements the interface of package errors.

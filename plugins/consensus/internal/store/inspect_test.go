@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // TestUnreadIsNoDamage has a file that cannot be opened for a while keep the member from starting, and nothing else. Nobody looks for longer than is waited for.
@@ -38,4 +40,21 @@ func TestUnreadIsNoDamage(t *testing.T) {
 		t.Errorf("when nobody waits any more: %v", err)
 	}
 	storetest.Open(t, directory, storetest.Plan)
+}
+
+// TestDamageSaysWhatHelps holds that a role's reason has room for what to do, however much there is to say of the damage.
+func TestDamageSaysWhatHelps(t *testing.T) {
+	err := &store.DamagedError{
+		File: "/var/lib/reeve/data/roles/consensus/etcd/member/wal/0000000000000000-0000000000000000.wal", Node: "reeve-" + strings.Repeat("0", 32),
+		Cause: errors.New(strings.Repeat("ü", limits.Reason)),
+	}
+	text := err.Error()
+	if len(text) > limits.Reason || !strings.Contains(text, ": üüü") {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+	for _, helps := range []string{"reeve store replace " + err.Node, "reeve store recover-quorum", "restore the cluster from a snapshot"} {
+		if !strings.Contains(text, helps) {
+			t.Errorf("it does not say %q: %s", helps, text)
+		}
+	}
 }
