@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -340,9 +341,30 @@ func TestTwoClusters(t *testing.T) {
 		if result.Code <= 0 {
 			t.Errorf("the owner of one cluster lists the nodes of the other: %s", result)
 		}
+		file := filepath.Join(one.Home, "snapshot")
+		one.MustReeve(t, "store", "snapshot", file, "--unencrypted")
 		one.Down(t)
 		if after := two.Status(t); !after.Up(devcluster.DefaultRoles...) || fmt.Sprint(after.PIDs()) != fmt.Sprint(second.PIDs()) {
 			t.Errorf("one cluster was stopped, and the other is %s, before %s", after, second)
+		}
+		// Nor is one restored on the machine of the other.
+		two.MustReeve(t, "node", "label", second.Node.ID, "of=two")
+		restore := func(while string) {
+			t.Helper()
+			result := two.Run(t, suite.programs.Reeved(), "restore", "--parameters", two.Path("reeved.yaml"), "--snapshot", file, "--cluster-id", first.Cluster.ID, "--again")
+			if holds := "holds node " + second.Node.ID + " of cluster " + second.Cluster.ID + ": a node is restored on empty directories only"; result.Code == 0 || !strings.Contains(result.Stderr, holds) {
+				t.Errorf("a snapshot of another cluster is restored on a node that %s: %s", while, result)
+			}
+		}
+		restore("runs")
+		two.Down(t)
+		restore("is off")
+		after := two.Up(t)
+		if after.Node.ID != second.Node.ID || after.Cluster.ID != second.Cluster.ID {
+			t.Errorf("after a restore that was refused it is node %s of cluster %s, want %s of %s", after.Node.ID, after.Cluster.ID, second.Node.ID, second.Cluster.ID)
+		}
+		if list := two.MustReeve(t, "node", "list", "-o", "json").Stdout; !strings.Contains(list, `"of": "two"`) || strings.Contains(list, first.Node.ID) {
+			t.Errorf("it has other data: %s", list)
 		}
 	})
 }
