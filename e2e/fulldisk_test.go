@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -111,6 +113,8 @@ func TestNodeOnAFullDisk(t *testing.T) {
 		p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path))
 	})
 	first := c.Up(t)
+	awaitRoomTaken(t, c)
+	snapshotsOnFullDisk(t, d, c)
 	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "writer", nil))
 	c.MustReeve(t, "node", "role", "add", first.Node.ID, "writer")
 	addTenant(t, c, "gorger", "user=gorger")
@@ -186,4 +190,79 @@ func TestNodeOnAFullDisk(t *testing.T) {
 	c.KillAll(t)
 	c.Up(t)
 	nothingLost(t, c.AwaitUp(t, patience, roles...), writing)
+}
+
+// snapshotsOnFullDisk fills the disk while there is a good scheduled snapshot. It stays, and the next one is refused with the reason, as is one that somebody asks for. Nothing is left of either.
+func snapshotsOnFullDisk(t *testing.T, d disk, c *devcluster.Cluster) {
+	t.Helper()
+	newKey := func(name string) string {
+		t.Helper()
+		var made struct {
+			Recipient string `json:"recipient"`
+		}
+		result := c.MustReeve(t, "recovery-key", "new", filepath.Join(c.Home, name), "-o", "json")
+		if err := json.Unmarshal([]byte(result.Stdout), &made); err != nil {
+			t.Fatal(err)
+		}
+		return made.Recipient
+	}
+	list := func() (names []string, problem string) {
+		t.Helper()
+		var listed struct {
+			Problem   string `json:"problem"`
+			Snapshots []struct {
+				Name string `json:"name"`
+			} `json:"snapshots"`
+		}
+		result := c.MustReeve(t, "store", "snapshot", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(result.Stdout), &listed); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range listed.Snapshots {
+			names = append(names, one.Name)
+		}
+		return names, listed.Problem
+	}
+	recipient, next := newKey("recovery.key"), newKey("next.key")
+	c.MustReeve(t, "policy", "set", "recovery-recipient="+recipient)
+	c.MustReeve(t, "policy", "set", "snapshots=interval=10m,keep=3")
+	var good []string
+	eventually.True(t, patience, "a scheduled snapshot is good", func() (bool, string) {
+		var problem string
+		good, problem = list()
+		return len(good) == 1 && problem == "", fmt.Sprint(good, problem)
+	})
+
+	d.leave(t, 0)
+	const room = "its member cannot take one: there is too little room: its volume has "
+	file := filepath.Join(c.Home, "snapshot")
+	if result := c.Reeve(t, "store", "snapshot", file); result.Code != exitRefused || !strings.Contains(result.Stderr, room) || !strings.Contains(result.Stderr, "make room on it") {
+		t.Errorf("a snapshot on a full disk is not refused with its reason: %s", result)
+	}
+	c.MustReeve(t, "policy", "set", "recovery-recipient="+next) // which makes the next one due at once
+	c.Await(t, patience, "the role says that the scheduled snapshot has failed, and why", func(s devcluster.Status) bool {
+		role := s.Role("curator")
+		return role.State == "Degraded" && strings.Contains(role.Reason, room) && strings.HasSuffix(role.Reason, "make room on it, or ask another node's curator")
+	})
+	if names, problem := list(); !slices.Equal(names, good) || !strings.Contains(problem, room) {
+		t.Errorf("there are %v, want %v; the problem is %q", names, good, problem)
+	}
+	for pattern, want := range map[string]int{
+		file + "*": 0, c.Path("data", "roles", "curator", "snapshots", "*"): 1,
+		c.Path("data", "roles", "consensus", "snapshot*"): 0, c.Path("data", "roles", "consensus", "rehearsal*"): 0,
+	} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) != want {
+			t.Errorf("of snapshots that were refused there is left: %v, %v", left, err)
+		}
+	}
+
+	d.leave(t, enough)
+	c.MustReeve(t, "policy", "set", "recovery-recipient="+recipient)
+	c.MustReeve(t, "store", "snapshot", file)
+	c.MustReeve(t, "store", "snapshot", "inspect", file, "--recovery-key", filepath.Join(c.Home, "recovery.key"))
+	eventually.True(t, patience, "the last good scheduled snapshot counts again", func() (bool, string) {
+		names, problem := list()
+		return slices.Equal(names, good) && problem == "", fmt.Sprint(names, problem)
+	})
+	c.MustReeve(t, "policy", "set", "snapshots=off")
 }

@@ -151,7 +151,7 @@ func (d *Directory) Write(task *clusterv1.SnapshotTask, header *snapshot.Header,
 		return fmt.Errorf("look how much room there is: %w", err)
 	}
 	if need := uint64(header.Size()) + min(all/marginPart, mostMargin); free < need {
-		return &shortError{error: fmt.Errorf("%w: it has %d MiB free, and %d MiB are needed", errNoRoom, free>>20, (need+1<<20-1)>>20), missing: need - free}
+		return &shortError{error: fmt.Errorf("%w: it has %d MiB free, and %d MiB are needed: make room on it", errNoRoom, free>>20, (need+1<<20-1)>>20), missing: need - free}
 	}
 	path := filepath.Join(d.path, draft)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -205,7 +205,7 @@ func (d *Directory) Keep(newest int) ([]*clusterv1.StoredSnapshot, error) {
 // makeRoom removes as many of the oldest ones as have the bytes that are missing, never the last, and returns how many. If all have less, or nobody knows what is missing, none goes: it is something else that fills the disk.
 func (d *Directory) makeRoom(missing uint64) (removed int, err error) {
 	found, err := d.List()
-	if err != nil || missing == 0 {
+	if err != nil || missing == 0 || len(found) <= 1 {
 		return 0, err
 	}
 	keep, freed := len(found), uint64(0)
@@ -213,7 +213,7 @@ func (d *Directory) makeRoom(missing uint64) (removed int, err error) {
 		freed += uint64(found[keep-1].GetBytes())
 	}
 	if freed < missing {
-		return 0, fmt.Errorf("the older snapshots on this node have %d MiB, which is not enough, and are kept: make room on the node's volume", freed>>20)
+		return 0, fmt.Errorf("they have %d MiB, which is not enough", freed>>20)
 	}
 	_, err = d.Keep(keep)
 	if err != nil {

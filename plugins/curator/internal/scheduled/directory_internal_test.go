@@ -58,7 +58,7 @@ func TestFullDisk(t *testing.T) {
 
 	free = need - 3<<20
 	err := directory.Write(task(2), header, bytes.NewReader(payload))
-	if !lacksRoom(err) || missing(err) != 3<<20 || !strings.Contains(err.Error(), "it has 17 MiB free, and 21 MiB are needed") {
+	if !lacksRoom(err) || missing(err) != 3<<20 || !strings.Contains(err.Error(), "it has 17 MiB free, and 21 MiB are needed: make room on it") {
 		t.Errorf("3 MiB are missing: %v, %d", err, missing(err))
 	}
 	only("there is too little room")
@@ -74,12 +74,15 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	// How much is missing tells whether the last one may go, which it never may.
-	if removed, err := directory.makeRoom(1); removed != 0 || err == nil || !strings.Contains(err.Error(), "make room on the node's volume") {
+	if removed, err := directory.makeRoom(1); removed != 0 || err != nil {
 		t.Errorf("%d, %v", removed, err)
 	}
 	only("room was asked for")
 	if err := directory.Write(task(2), header, bytes.NewReader(payload)); err != nil {
 		t.Error(err)
+	}
+	if removed, err := directory.makeRoom(1 << 40); removed != 0 || err == nil || !strings.Contains(err.Error(), "not enough") {
+		t.Errorf("%d, %v", removed, err)
 	}
 	if removed, err := directory.makeRoom(1); removed != 1 || err != nil {
 		t.Errorf("%d, %v", removed, err)

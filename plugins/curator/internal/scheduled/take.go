@@ -48,8 +48,11 @@ func (r *runner) take(ctx context.Context, state *store.State, task *clusterv1.S
 			return context.Cause(ctx)
 		case lacksRoom(err):
 			removed, problem := r.directory.makeRoom(missing(err))
+			if problem != nil {
+				r.config.Log.Warn("the older scheduled snapshots on this node are kept", "error", problem)
+			}
 			if removed == 0 {
-				return errors.Join(err, problem)
+				return err // on its own: a failure has room for one sentence, and its end says what to do
 			}
 			r.config.Log.Warn("there is no room for a scheduled snapshot; the oldest ones were removed", "removed", removed, "error", err)
 		case errors.Is(err, errKeyChanged):
