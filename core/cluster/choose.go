@@ -18,6 +18,8 @@ const (
 	// restFirst and restMost bound how long a curator that was left is tried after the others only, and this node's own one is not gone back to.
 	restFirst = 2 * time.Second
 	restMost  = time.Minute
+	// restRefused is the same for one of another store than the node follows, which the node may follow as soon as it has been without its own for followAfter.
+	restRefused = 5 * time.Second
 )
 
 // choice says which curator is next. It belongs to the goroutine of Run.
@@ -69,9 +71,13 @@ func (ch *choice) next(list []target, now time.Time) (target, time.Duration) {
 	return slices.MinFunc(list, func(a, b target) int { return ch.rests[a.key()].left.Compare(ch.rests[b.key()].left) }), ch.pauses.NextBackOff()
 }
 
-// leave takes note that a curator was left since it did not answer.
-func (ch *choice) leave(to target, list []target, problem string, worked time.Duration, now time.Time) {
-	length := min(2*ch.rests[to.key()].length, restMost)
+// leave takes note that a curator was left since it did not answer, or the node refuses it.
+func (ch *choice) leave(to target, list []target, problem string, refused bool, worked time.Duration, now time.Time) {
+	most := restMost
+	if refused {
+		most = restRefused
+	}
+	length := min(2*ch.rests[to.key()].length, most)
 	if length == 0 || worked > restMost {
 		length = restFirst
 	}

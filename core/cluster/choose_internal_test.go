@@ -97,7 +97,7 @@ func TestTheRestOfACuratorThatWorksBrieflyGrows(t *testing.T) {
 			t.Errorf("while it works the next one is %+v, in %s", to, pause)
 		}
 		now = now.Add(worked)
-		ch.leave(flaps, list, "it hangs", worked, now)
+		ch.leave(flaps, list, "it hangs", false, worked, now)
 		ch.ended(flaps, worked)
 		if failed := ch.failed(); !strings.Contains(failed, "a at a:1: it hangs") {
 			t.Errorf("failed: %q", failed)
@@ -121,6 +121,19 @@ func TestTheRestOfACuratorThatWorksBrieflyGrows(t *testing.T) {
 	ch.ended(flaps, 2*restMost)
 	if got := leave(time.Second); got != restFirst {
 		t.Errorf("after a long session that ended by itself it rests %s", got)
+	}
+}
+
+// A curator whose store is refused is asked again soon, however often it was refused: it is followed as soon as the node's own store is gone for long enough.
+func TestTheRestOfARefusedCuratorIsShort(t *testing.T) {
+	list := []target{{address: "a:1", instance: "a"}, {address: "b:1", instance: "b"}}
+	now := time.Unix(1e9, 0)
+	ch := newChoice()
+	for _, want := range []time.Duration{2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+		ch.leave(list[0], list, "another store", true, 0, now)
+		if got := ch.rests[list[0].key()].until.Sub(now); got != want {
+			t.Errorf("it rests %s, want %s", got, want)
+		}
 	}
 }
 

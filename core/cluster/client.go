@@ -249,7 +249,8 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 					level = hclog.Debug // the same of the same at every try would hide everything else
 				}
 				c.config.Log.Log(level, "going to another curator", "from", s.to.who(), "error", problem)
-				choice.leave(s.to, list, problem, worked(), now)
+				refused, _ := s.unfollowed.Get()
+				choice.leave(s.to, list, problem, refused != nil, worked(), now)
 				return
 			}
 			if look.IsZero() || !again.IsZero() && again.Before(look) {
