@@ -68,7 +68,7 @@ all of them.`,
 				_, err := c.Stdout.Write(text)
 				return err
 			}
-			if err := renameio.WriteFile(file, text, 0o600); err != nil {
+			if err := renameio.WriteFile(file, text, 0o600, renameio.WithTempDir(filepath.Dir(file))); err != nil {
 				return fault.Wrap(fault.Failed, err, "cannot write the configuration", "")
 			}
 			return nil

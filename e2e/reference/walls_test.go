@@ -1,11 +1,13 @@
 package reference_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,20 +39,7 @@ func TestWalls(t *testing.T) {
 	}
 	rules := config.Linters.Settings.Depguard.Rules
 	held := make(map[string]bool)
-	err = filepath.WalkDir(workspace, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, _ := filepath.Rel(workspace, path)
-		if entry.IsDir() {
-			if name == "bin" || name == "var" || entry.Name() == ".git" || entry.Name() == "node_modules" {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if filepath.Ext(name) != ".go" {
-			return nil
-		}
+	for path, name := range goFiles(t) {
 		for rule, wall := range rules {
 			for _, pattern := range wall.Files {
 				within, ok := strings.CutSuffix(strings.TrimPrefix(pattern, "**"), "**")
@@ -63,16 +52,81 @@ func TestWalls(t *testing.T) {
 				}
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	for rule := range rules {
 		if !held[rule] {
 			t.Errorf("rule %s of .golangci.yml holds for no file", rule)
 		}
 	}
+}
+
+// goFiles returns the Go files of the workspace: their names in it, by their paths.
+func goFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	err := filepath.WalkDir(workspace, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(workspace, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (name == "bin" || name == "var" || entry.Name() == ".git" || entry.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if !entry.IsDir() && filepath.Ext(name) == ".go" {
+			files[path] = name
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestDraftsAreBesideTheirFiles holds that every file that is replaced atomically has its draft in its own directory. Without being told a directory renameio takes the one for
+// temporary files if it is on the same file system: a process that is killed then leaves a private key, or a whole database, where nobody looks for it.
+func TestDraftsAreBesideTheirFiles(t *testing.T) {
+	writes := 0
+	for path, name := range goFiles(t) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok || !isRenameio(call, "WriteFile", "NewPendingFile", "TempFile") {
+				return true
+			}
+			writes++
+			if !slices.ContainsFunc(call.Args, func(argument ast.Expr) bool {
+				option, ok := argument.(*ast.CallExpr)
+				return ok && isRenameio(option, "WithTempDir")
+			}) {
+				t.Errorf("%s replaces a file without renameio.WithTempDir", name)
+			}
+			return true
+		})
+	}
+	if writes == 0 {
+		t.Error("no file is replaced: the test looks for the wrong functions")
+	}
+}
+
+// isRenameio says whether a call is one of these functions of renameio.
+func isRenameio(call *ast.CallExpr, functions ...string) bool {
+	selected, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	of, ok := selected.X.(*ast.Ident)
+	return ok && of.Name == "renameio" && slices.Contains(functions, selected.Sel.Name)
 }
 
 // checkImports reports every import of a file that a wall denies. As in depguard, a denied package stands for all whose paths begin so.

@@ -212,7 +212,7 @@ func (f Files) write(step checkpoint.Step, path string, content []byte) error {
 }
 
 func (f Files) replace(path string, content []byte) error {
-	if err := renameio.WriteFile(path, content, 0o600); err != nil {
+	if err := renameio.WriteFile(path, content, 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return fmt.Errorf("write the member's peer credentials: %w", err)
 	}
 	handle, err := os.Open(f.Directory)

@@ -118,7 +118,7 @@ func (m *marker) write(directory string) error {
 		return err
 	}
 	return checkpoint.Around(marks[m.Phase], func() error {
-		if err := renameio.WriteFile(markerPath(directory), append(content, '\n'), 0o600); err != nil {
+		if err := renameio.WriteFile(markerPath(directory), append(content, '\n'), 0o600, renameio.WithTempDir(directory)); err != nil {
 			return err
 		}
 		return syncDirectory(directory)

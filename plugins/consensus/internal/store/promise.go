@@ -156,7 +156,7 @@ func (p *Promise) Write(directory string) error {
 		return err
 	}
 	err = checkpoint.Around(promiseMarks[p.Phase], func() error {
-		if err := renameio.WriteFile(promisePath(directory), append(content, '\n'), 0o600); err != nil {
+		if err := renameio.WriteFile(promisePath(directory), append(content, '\n'), 0o600, renameio.WithTempDir(directory)); err != nil {
 			return err
 		}
 		return syncDirectory(directory)

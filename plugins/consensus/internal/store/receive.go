@@ -64,7 +64,7 @@ func Receive(ctx context.Context, config Config, line []byte, from io.Reader) er
 	if err := os.Mkdir(receivedDirectory(config.Directory), 0o700); err != nil {
 		return fmt.Errorf("make the directory for the snapshot: %w", err)
 	}
-	if err := renameio.WriteFile(receivedManifest(config.Directory), line, 0o600); err != nil {
+	if err := renameio.WriteFile(receivedManifest(config.Directory), line, 0o600, renameio.WithTempDir(receivedDirectory(config.Directory))); err != nil {
 		return fmt.Errorf("keep the manifest of the snapshot: %w", err)
 	}
 	err = checkpoint.Around(steps.ReceiveSnapshot, func() error {
@@ -102,7 +102,7 @@ func hasRoom(size, free, all int64) error {
 
 // receiveDatabase writes what comes to a file, which gets its name when all of it is there and is what the manifest says.
 func receiveDatabase(ctx context.Context, path string, manifest *snapshot.Manifest, from io.Reader) (err error) {
-	file, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600))
+	file, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o600), renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {
 		return fmt.Errorf("make the file for the database: %w", err)
 	}

@@ -55,7 +55,7 @@ func (r records) write(directory string) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(filepath.Join(directory, recordFile), append(text, '\n'), 0o644)
+	return renameio.WriteFile(filepath.Join(directory, recordFile), append(text, '\n'), 0o644, renameio.WithTempDir(directory))
 }
 
 // holds returns whether a part is there that was built so, and has not changed since.

@@ -133,7 +133,7 @@ func write(directory string, files map[string][]byte) error {
 	}
 	var problems []error
 	for name, content := range files {
-		problems = append(problems, renameio.WriteFile(filepath.Join(directory, name), content, 0o600))
+		problems = append(problems, renameio.WriteFile(filepath.Join(directory, name), content, 0o600, renameio.WithTempDir(directory)))
 	}
 	return errors.Join(problems...)
 }

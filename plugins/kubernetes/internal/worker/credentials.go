@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/google/renameio/v2"
@@ -86,7 +87,7 @@ func (w *work) fetch(ctx context.Context) (got credential.Granted, err error) {
 	}
 	var problems []error
 	for file, content := range files {
-		problems = append(problems, renameio.WriteFile(file, content, 0o600))
+		problems = append(problems, renameio.WriteFile(file, content, 0o600, renameio.WithTempDir(filepath.Dir(file))))
 	}
 	return got, errors.Join(problems...)
 }

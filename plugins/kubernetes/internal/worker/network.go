@@ -82,7 +82,7 @@ func (w *work) awaitRanges(ctx context.Context, api *nodeClient) ([]netip.Prefix
 	for {
 		if node, err := api.node(ctx); err == nil {
 			if own := prefixes(strings.Join(node.Spec.PodCIDRs, ",")); len(own) > 0 {
-				if err := renameio.WriteFile(w.at.rangesFile(), []byte(texts(own)), 0o600); err != nil {
+				if err := renameio.WriteFile(w.at.rangesFile(), []byte(texts(own)), 0o600, renameio.WithTempDir(filepath.Dir(w.at.rangesFile()))); err != nil {
 					w.host.Logger().Warn("the ranges of this node's pods cannot be kept: after a restart they are asked for again", "error", err)
 				}
 				return own, true

@@ -33,7 +33,7 @@ const (
 func (w *work) containerdProgram() (process.Program, error) {
 	text := w.containerdConfiguration()
 	file := w.at.file("containerd.toml")
-	if err := renameio.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := renameio.WriteFile(file, []byte(text), 0o600, renameio.WithTempDir(filepath.Dir(file))); err != nil {
 		return process.Program{}, err
 	}
 	for _, directory := range []string{w.at.containerdRoot(), w.at.containerdState(), w.at.cni(), w.at.temporary()} {
@@ -191,7 +191,7 @@ func writeJSON(file string, content any) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(file, text, 0o600)
+	return renameio.WriteFile(file, text, 0o600, renameio.WithTempDir(filepath.Dir(file)))
 }
 
 // stubResolver is where systemd-resolved listens: nothing is there for a pod, which has loopback addresses of its own. behindStub is what it asks itself.
