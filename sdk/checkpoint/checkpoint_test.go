@@ -75,6 +75,22 @@ func TestARoleEndsAtThePointsOfItsFile(t *testing.T) {
 	}
 }
 
+// What a role came to is written down, the point at which it ended last.
+func TestARoleSaysWhatItHasPassed(t *testing.T) {
+	program, directory := build(t, "-tags", "failpoints"), t.TempDir()
+	if err := os.WriteFile(filepath.Join(directory, "failpoint"), []byte("after:promote\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_ = exec.Command(program, directory, "write", "write", "promote").Run() // the first one is killed
+	}
+	content, err := os.ReadFile(filepath.Join(directory, "failpoint-passed"))
+	want := strings.Repeat("before:write\nafter:write\nbefore:promote\nafter:promote\n", 2)
+	if err != nil || string(content) != want {
+		t.Errorf("passed %q, %v; want %q", content, err, want)
+	}
+}
+
 // A step that is not among those that were named would never be stopped at by a test that goes by them.
 func TestAStepThatWasNotNamedIsRefused(t *testing.T) {
 	output, killed, code, _ := walk(t, build(t, "-tags", "failpoints"), "", "forgotten")

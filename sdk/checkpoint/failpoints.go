@@ -21,19 +21,22 @@ const (
 	file = "failpoint"
 	// list lists the steps for tests.
 	list = "failpoint-steps"
+	// passed names each point that the role has come to, once for each of its processes.
+	passed = "failpoint-passed"
 )
 
 var used struct {
 	sync.Mutex
 	directory string
 	steps     []Step
+	passed    map[Step]bool
 }
 
 // Use sets the steps and the role's own directory, and writes the steps there.
 func Use(directory string, steps []Step) {
 	used.Lock()
 	defer used.Unlock()
-	used.directory, used.steps = directory, steps
+	used.directory, used.steps, used.passed = directory, steps, make(map[Step]bool)
 	var lines strings.Builder
 	for _, step := range steps {
 		fmt.Fprintln(&lines, step)
@@ -61,6 +64,12 @@ func At(point Step) {
 		give(err)
 	}
 	defer unlock()
+	if !used.passed[point] {
+		used.passed[point] = true
+		if err := note(filepath.Join(used.directory, passed), point); err != nil {
+			give(err)
+		}
+	}
 	path := filepath.Join(used.directory, file)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,6 +122,16 @@ func replace(path, content string) error {
 		return err
 	}
 	return os.Rename(draft, path)
+}
+
+// note appends a point in one write: a test may read the file at any time.
+func note(path string, point Step) error {
+	log, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(log, point)
+	return errors.Join(err, log.Close())
 }
 
 func give(err error) {
