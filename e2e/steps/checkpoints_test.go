@@ -21,7 +21,7 @@ import (
 // notStopped are the steps at which nobody is stopped here, and why not.
 var notStopped = map[string]string{
 	"give-up":       "a learner is given up when it has said nothing for two minutes: the tests of the consensus role do that",
-	"note-damage":   "it takes damaged data to come to it, and is one transaction that the next look makes again",
+	"note-damage":   "it takes damaged data to come to it: TestFalseMember of the consensus role ends a leader there",
 	"sweep-tickets": "tickets that have expired are kept for some time, longer than a test takes: the tests of the curator's store do that",
 	"sweep-issued":  "certificates expire after hours: the tests of the curator's store do that",
 	"trim-audit":    "the audit log is trimmed when it holds thousands of entries: the tests of the curator's store do that",

@@ -43,6 +43,8 @@ type Comparer struct {
 	Store HashStore
 	// Interval is DefaultCompareInterval if it is zero.
 	Interval time.Duration
+	// Before is MembersConfig's.
+	Before func(step string)
 
 	found map[string]string // by key: what the last look found, if it was another thing than is noted
 }
@@ -216,6 +218,9 @@ func (c *Comparer) note(ctx context.Context, before, now map[string]string) erro
 			operations = append(operations, clientv3.OpPut(key, reason))
 			c.Log.Error("a member of the store is damaged", "member", strings.TrimPrefix(key, peers.DamagedPrefix), "reason", reason)
 		}
+	}
+	if c.Before != nil {
+		c.Before(string(steps.NoteDamage))
 	}
 	return checkpoint.Around(steps.NoteDamage, func() error {
 		_, err := c.Store.Client().Txn(store.Root(ctx)).Then(operations...).Commit()

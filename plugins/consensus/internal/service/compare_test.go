@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -52,18 +54,36 @@ func damaged(node string) func(*consensusv1.StoreState) bool {
 	}
 }
 
-// TestFalseMember names a member whose database was changed, the leader among them, everywhere. It gives no access, does not lead, and is replaced, while the others go on.
+// endingOnce has the first member that comes to a step wait there until it is released, and says which one it is.
+func endingOnce(step string) (change func(id string) func(*service.Config), ending <-chan string, release func()) {
+	came, released := make(chan string, 1), make(chan struct{})
+	var once sync.Once
+	return func(id string) func(*service.Config) {
+		return func(config *service.Config) {
+			config.Before = func(at string) {
+				if at == step {
+					once.Do(func() { came <- id; <-released })
+				}
+			}
+		}
+	}, came, sync.OnceFunc(func() { close(released) })
+}
+
+// TestFalseMember names a member whose database was changed, the leader among them, everywhere. It gives no access, does not lead, and is replaced, while the others go on. The leader that finds the first one ends before it
+// has noted that: the next leader finds it.
 func TestFalseMember(t *testing.T) {
 	all := []string{"reeve-1", "reeve-2", "reeve-3"}
+	ends, ending, release := endingOnce("note-damage")
+	defer release()
 	c := newCluster(t)
-	first := c.start("reeve-1", soon)
+	first := c.start("reeve-1", soon, ends("reeve-1"))
 	if err := first.form("new"); err != nil {
 		t.Fatal(err)
 	}
 	client := first.client()
 	c.want(client, all...)
 	for _, id := range all[1:] {
-		c.start(id, soon).join()
+		c.start(id, soon, ends(id)).join()
 	}
 	c.await(client, "all vote", settled(all...))
 	for _, id := range []string{"reeve-3", "reeve-1"} {
@@ -79,6 +99,10 @@ func TestFalseMember(t *testing.T) {
 		bad := c.start(id, soon)
 		if err := bad.form("existing"); err != nil {
 			t.Fatal(err)
+		}
+		if id == "reeve-3" {
+			c.endLeader(ending, release)
+			other = c.nodes["reeve-2"].client()
 		}
 		state := c.await(other, id+" is named", damaged(id))
 		for _, one := range state.Members {
@@ -115,6 +139,24 @@ func TestFalseMember(t *testing.T) {
 		if got, err := c.nodes[id].client().Get(t.Context(), "/reeve/users/curator/precious"); err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "gold-of-"+id {
 			t.Errorf("the new member holds %v, %v", got, err)
 		}
+	}
+}
+
+// endLeader ends the leader that has come to a step, and starts it again.
+func (c *cluster) endLeader(ending <-chan string, release func()) {
+	c.t.Helper()
+	var leader string
+	select {
+	case leader = <-ending:
+	case <-time.After(storetest.Bound):
+		c.t.Fatal("the step was never taken")
+	}
+	var stopping sync.WaitGroup
+	stopping.Go(c.nodes[leader].stop)
+	release()
+	stopping.Wait()
+	if err := c.start(leader, soon).form("existing"); err != nil {
+		c.t.Fatal(err)
 	}
 }
 

@@ -153,7 +153,7 @@ func (r *running) serve(ctx context.Context, config Config, formed *store.Store)
 		}).Run(ctx)
 	})
 	group.Go(func() error {
-		return (&reconcile.Comparer{Log: config.Log.Named("members"), Store: formed, Interval: config.CompareInterval}).Run(ctx)
+		return (&reconcile.Comparer{Log: config.Log.Named("members"), Store: formed, Interval: config.CompareInterval, Before: config.Before}).Run(ctx)
 	})
 	group.Go(func() error { return servePeers(ctx, config, formed, r.attempts.clusterUser()) })
 	group.Go(func() error { return r.report(ctx, formed.Status(), config.Reporter) })
