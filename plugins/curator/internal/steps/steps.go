@@ -12,6 +12,7 @@ const (
 	AddRole, RemoveRole, RoleLeft        checkpoint.Step = "add-role", "remove-role", "role-left"
 	DecommissionNode, NodeDecommissioned checkpoint.Step = "decommission-node", "node-decommissioned"
 	DeleteNode, RotateCA                 checkpoint.Step = "delete-node", "rotate-ca"
+	ReplaceStoreMember                   checkpoint.Step = "replace-store-member"
 	// OtherChange is every other one.
 	OtherChange checkpoint.Step = "other-change"
 )
@@ -40,6 +41,7 @@ const (
 var changes = map[string]checkpoint.Step{
 	"Register": Register, "Commit": Commit, "ApproveNode": ApproveNode, "AddRole": AddRole, "RemoveRole": RemoveRole, "RoleLeft": RoleLeft,
 	"DecommissionNode": DecommissionNode, "NodeDecommissioned": NodeDecommissioned, "DeleteNode": DeleteNode, "RotateCA": RotateCA, "AskSnapshot": AskSnapshot,
+	"ReplaceStoreMember": ReplaceStoreMember,
 }
 
 // Change is the step of a change, by what the audit log calls it.
@@ -53,7 +55,7 @@ func Change(name string) checkpoint.Step {
 // All are all of them.
 func All() []checkpoint.Step {
 	return slices.Concat(
-		[]checkpoint.Step{Register, Commit, ApproveNode, AddRole, RemoveRole, RoleLeft, DecommissionNode, NodeDecommissioned, DeleteNode, RotateCA, OtherChange},
+		[]checkpoint.Step{Register, Commit, ApproveNode, AddRole, RemoveRole, RoleLeft, DecommissionNode, NodeDecommissioned, DeleteNode, RotateCA, ReplaceStoreMember, OtherChange},
 		[]checkpoint.Step{Create, Incarnate, NoteRefused, PutStatus, Beat, NoteIssued, SweepIssued, SweepTickets, AppendAudit, TrimAudit, Campaign, AskSnapshot, StoreSnapshot},
 	)
 }
