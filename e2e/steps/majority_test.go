@@ -28,7 +28,7 @@ var (
 	stepsOfChosen = []string{"write-peer-key", "write-peer-ca", "write-peer-certificate", "share-authority", "mark-complete"}
 	// stepsOfOther are those of a survivor that has promised the recovery, and joins the chosen one then: what its member had is put aside.
 	stepsOfOther = []string{
-		"promise-recovery", "mark-replaced", "put-aside", "mark-joining", "write-peer-key", "write-peer-ca", "write-peer-certificate", "begin-log", "mark-complete",
+		"promise-recovery", "mark-replaced", "put-aside", "delete-member", "mark-joining", "write-peer-key", "write-peer-ca", "write-peer-certificate", "begin-log", "mark-complete",
 	}
 	// afterRecovery are those of every start of a member and of every leader, and of a member that joins: TestStepsOfConsensusAndCurator kills there.
 	afterRecovery = []string{
@@ -171,6 +171,7 @@ func (s *survivors) complete(number int, points *points) {
 // TestStepsOfALostMajority kills the role of a survivor before and after everything that it keeps while it is made the only member of the store, and the command at one step after another. The same command goes on each time.
 // In soak there is a second survivor, which promises the recovery and joins the first one then, and is killed at every step of that.
 func TestStepsOfALostMajority(t *testing.T) {
+	t.Parallel()
 	count := 2
 	if soak.Enabled {
 		count = 4

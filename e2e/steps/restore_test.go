@@ -189,6 +189,7 @@ func (r *restoring) finish() {
 // TestStepsOfARestore restores a cluster from a snapshot, and kills the core, and the roles consensus and curator, before and after everything that they keep meanwhile. The same command goes on each time: there is one new node,
 // and the store was begun again. The steps are those that a restore takes in which nobody is killed. The gate kills at one of each kind.
 func TestStepsOfARestore(t *testing.T) {
+	t.Parallel()
 	r := startRestoring(t)
 	c := r.c
 	core, recorded := r.record()
