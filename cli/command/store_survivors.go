@@ -7,6 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/target"
@@ -44,11 +50,30 @@ func (r *quorumRecovery) ask(ctx context.Context, own []target.Own) {
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, survivorTimeout)
 			defer cancel()
-			answer, err := node.API.GetStoreMember(ctx, &nodev1.GetStoreMemberRequest{})
-			r.survivors[n] = survivor{Own: node, state: answer.GetMember(), err: err}
+			r.survivors[n] = askOne(ctx, node)
 		})
 	}
 	asking.Wait()
+}
+
+// askOne asks a node. It waits for a member that is only starting, since the recovery would pass over it and lose what only it has. It does not wait for a node that is not reached.
+func askOne(ctx context.Context, node target.Own) survivor {
+	s := survivor{Own: node}
+	for {
+		var from peer.Peer // is set if the node itself has answered
+		answer, err := node.API.GetStoreMember(ctx, &nodev1.GetStoreMemberRequest{}, grpc.Peer(&from))
+		if s.err == nil || ctx.Err() == nil { // otherwise the answer before says why
+			s.state, s.err = answer.GetMember(), err
+		}
+		if status.Code(err) != codes.Unavailable || from.Addr == nil {
+			return s
+		}
+		select {
+		case <-ctx.Done():
+			return s
+		case <-time.After(recoverAgain):
+		}
+	}
 }
 
 // sort keeps the members of the newest generation of the store as survivors. What others have is of a former one: the members of that generation have gone on without them.
