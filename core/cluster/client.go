@@ -249,8 +249,10 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 					level = hclog.Debug // the same of the same at every try would hide everything else
 				}
 				c.config.Log.Log(level, "going to another curator", "from", s.to.who(), "error", problem)
-				refused, _ := s.unfollowed.Get()
-				choice.leave(s.to, list, problem, refused != nil, worked(), now)
+				// A curator that was refused before may be dead by now. For its own the node leaves one that works.
+				why := s.checkStore()
+				refused := why != nil && problem == explain(why) && !s.to.own
+				choice.leave(s.to, list, problem, refused, worked(), now)
 				return
 			}
 			if look.IsZero() || !again.IsZero() && again.Before(look) {

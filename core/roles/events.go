@@ -37,9 +37,10 @@ const (
 	// wait for a device which the kernel is about to show.
 	blockedLong = 10 * time.Second
 	// A role that is Ready and Degraded, or Blocked, in turn all the time makes changesAtOnce events of it, and then one every changesPause, which tells the state that
-	// it then has: what else happened on the node must not be lost among them. A role that stays Degraded and changes its reason all the time has as many more.
+	// it then has: what else happened on the node must not be lost among them. A role that stays Degraded and changes its reason all the time makes changesAtOnce more, and then one every reasonsPause: a number in a reason is no news.
 	changesAtOnce = 6
 	changesPause  = time.Minute
+	reasonsPause  = 10 * time.Minute
 )
 
 const (
@@ -109,7 +110,7 @@ type news struct {
 }
 
 func newNews() *news {
-	return &news{pace: rate.NewLimiter(rate.Every(changesPause), changesAtOnce), reasons: rate.NewLimiter(rate.Every(changesPause), changesAtOnce)}
+	return &news{pace: rate.NewLimiter(rate.Every(changesPause), changesAtOnce), reasons: rate.NewLimiter(rate.Every(reasonsPause), changesAtOnce)}
 }
 
 // tell makes an event of the state that the instance is in, if it is another one than was told last, or Degraded for another reason. If there were too many of them it

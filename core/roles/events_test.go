@@ -160,7 +160,7 @@ func TestFlappingRolesMakeFewEvents(t *testing.T) {
 			x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, strconv.Itoa(n))
 			pass(time.Second)
 		}
-		if types, _ := x.events.take(); len(types) < 30 || len(types) > 80 {
+		if types, _ := x.events.take(); len(types) < 10 || len(types) > 14 {
 			t.Errorf("%d events of reasons in an hour", len(types))
 		}
 		// The last state is told in the end.

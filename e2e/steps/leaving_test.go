@@ -12,7 +12,6 @@ import (
 // TestStoreCAIsReplacedWhenANodeLeaves decommissions a node of the store while another one is off, which may be connected to it still for all that the others know. `cert list` says that the CA of the
 // store's members is to be replaced and what that waits for. The cluster takes writes all the time. The node that was off comes back, and all members replace the CA.
 func TestStoreCAIsReplacedWhenANodeLeaves(t *testing.T) {
-	t.Parallel()
 	c := shared.OrdinaryCluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "4", "--detach")
 	first, third, fourth := fleet.ID(t, c, 1), fleet.ID(t, c, 3), fleet.ID(t, c, 4)

@@ -1,12 +1,9 @@
 package steps_test
 
 import (
-	"context"
 	"os"
-	"sync"
 	"testing"
 
-	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/suite"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -16,13 +13,10 @@ var shared suite.Suite
 
 func TestMain(m *testing.M) { shared.Main(m, "../..", "rs") }
 
-// withFailpoints builds the programs of newCluster, for tests that run side by side.
-var withFailpoints = sync.OnceValues(func() (*build.Programs, error) { return shared.Programs.WithFailpoints(context.Background()) })
-
 // newCluster is one whose processes end at steps that they are told.
 func newCluster(t *testing.T) *devcluster.Cluster {
 	t.Helper()
-	programs, err := withFailpoints()
+	programs, err := shared.Programs.WithFailpoints(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,6 @@ func (s *survivors) complete(number int, points *points) {
 // TestStepsOfALostMajority kills the role of a survivor before and after everything that it keeps while it is made the only member of the store, and the command at one step after another. The same command goes on each time.
 // In soak there is a second survivor, which promises the recovery and joins the first one then, and is killed at every step of that.
 func TestStepsOfALostMajority(t *testing.T) {
-	t.Parallel()
 	count := 2
 	if soak.Enabled {
 		count = 4

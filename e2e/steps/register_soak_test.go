@@ -16,7 +16,6 @@ import (
 // TestStepsOfNodesThatRegisterAndGo kills the core of a machine at every step that it keeps on its way into the cluster, and of others on their way out. Each goes on where
 // it was: one record, one registration; and what is removed stays removed.
 func TestStepsOfNodesThatRegisterAndGo(t *testing.T) {
-	t.Parallel()
 	c := shared.OrdinaryCluster(t)
 	failpoints, err := shared.Programs.Failpoints(t.Context())
 	if err != nil {

@@ -155,6 +155,11 @@ func coreKills(record []string) (steps []string) {
 // roleKills are those at which a role is killed.
 func (r *restoring) roleKills(role string, record []string) (steps []string) {
 	r.t.Helper()
+	for step, by := range inGate[role] {
+		if by == step && !slices.Contains(record, step) {
+			r.t.Errorf("%s has not passed the step %s in a restore", role, step)
+		}
+	}
 	for _, step := range record {
 		by := inGate[role][step]
 		if by == "" {
@@ -189,7 +194,6 @@ func (r *restoring) finish() {
 // TestStepsOfARestore restores a cluster from a snapshot, and kills the core, and the roles consensus and curator, before and after everything that they keep meanwhile. The same command goes on each time: there is one new node,
 // and the store was begun again. The steps are those that a restore takes in which nobody is killed. The gate kills at one of each kind.
 func TestStepsOfARestore(t *testing.T) {
-	t.Parallel()
 	r := startRestoring(t)
 	c := r.c
 	core, recorded := r.record()

@@ -151,10 +151,9 @@ func (c *cluster) endLeader(ending <-chan string, release func()) {
 	case <-time.After(storetest.Bound):
 		c.t.Fatal("the step was never taken")
 	}
-	var stopping sync.WaitGroup
-	stopping.Go(c.nodes[leader].stop)
+	c.nodes[leader].end() // so that the change is not made once it is released
 	release()
-	stopping.Wait()
+	c.nodes[leader].stop()
 	if err := c.start(leader, soon).form("existing"); err != nil {
 		c.t.Fatal(err)
 	}

@@ -132,8 +132,6 @@ func (s *schedule) ended(number uint64) *clusterv1.NodeSnapshots {
 	}))
 }
 
-// TestScheduledSnapshots holds that the first snapshot is taken at once and the next ones when they are due, that they are signed and complete, and that only so many are kept.
-
 // published waits until the taker shows these values.
 func (s *schedule) published(want map[string]string) {
 	s.t.Helper()

@@ -21,6 +21,7 @@ import (
 	"github.com/reeveproject/reeve/proto/snapshot"
 )
 
+// TestScheduledSnapshots holds that the first snapshot is taken at once and the next ones when they are due, that they are signed and complete, and that only so many are kept.
 func TestScheduledSnapshots(t *testing.T) {
 	s := newSchedule(t)
 	wantCode(t, s.set(time.Hour, 2, ""), codes.FailedPrecondition, "reeve policy set recovery-recipient=")
