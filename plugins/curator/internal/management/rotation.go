@@ -80,7 +80,8 @@ func unaware(state *store.State) (machines []string) {
 		switch record := state.Nodes[id]; record.GetState() {
 		case clusterv1.NodeState_NODE_STATE_NEW, clusterv1.NodeState_NODE_STATE_STANDBY:
 			ticket := state.Tickets[record.GetRegistration().GetTicketId()]
-			if err == nil && (ticket == nil || ticket.GetCreated().AsTime().Before(newest.NotBefore.Add(identity.ClockSkew))) {
+			// A certificate has whole seconds: a ticket of the same one may be older, too.
+			if err == nil && (ticket == nil || !ticket.GetCreated().AsTime().Truncate(time.Second).After(newest.NotBefore.Add(identity.ClockSkew))) {
 				machines = append(machines, fmt.Sprintf("machine %s, which is no member yet, has an older ticket and knows only the old CA", id))
 			}
 		}
