@@ -125,16 +125,16 @@ SYSTEM_PACKAGES := go list ./e2e/nodes ./e2e/steps ./e2e ./e2e/kubernetes ./e2e/
 UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|steps|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 
-# Runs a tier: its name, flags of gotestsum, what prints its packages, flags of go test, what runs gotestsum. What became of it is for testall to judge. As root every test program
+# Runs a tier: its name, flags of gotestsum, what prints its packages, flags of go test. What became of it is for testall to judge. As root every test program
 # runs in network, mount and PID namespaces of its own. A program with the race detector sleeps for a second when it ends, unless GORACE says otherwise.
 define run-tier
 @mkdir -p var/test && rm -rf var/test/$(1).* var/test/tables
-@echo "tier $(1), seed $(SEED)"; GORACE=atexit_sleep_ms=10 REEVE_TEST_SEED=$(SEED) REEVE_TEST_PROGRAMS=$(CURDIR)/bin $(5) $(GOTESTSUM) \
+@echo "tier $(1), seed $(SEED)"; GORACE=atexit_sleep_ms=10 REEVE_TEST_SEED=$(SEED) REEVE_TEST_PROGRAMS=$(CURDIR)/bin $(GOTESTSUM) \
 	--format=pkgname-and-test-fails --format-hide-empty-pkg --hide-summary=all --jsonfile=var/test/$(1).json --junitfile=var/test/$(1).xml $(2) \
 	--packages="$$($(3))" -- -exec=$(CURDIR)/bin/test/isolate $(4) || touch var/test/$(1).failed
 endef
 # A failed test is run once more, alone, after all others: if it passes then, it is flaky.
-run-system-tier = $(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS),.ci/in-memory)
+run-system-tier = $(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS))
 JUDGE = @go run ./e2e/cmd/testall -seed $(SEED)
 
 # The unit tests wait for much of their time. Meanwhile everything else is checked, and what the system tests need is built, with what they leave of the processors.

@@ -232,6 +232,11 @@ func snapshotsOnFullDisk(t *testing.T, d disk, c *devcluster.Cluster) {
 		good, problem = list()
 		return len(good) == 1 && problem == "", fmt.Sprint(good, problem)
 	})
+	// What the rehearsal had is room, too, when it is gone.
+	eventually.True(t, patience, "nothing is left of the rehearsal", func() (bool, string) {
+		left, err := filepath.Glob(c.Path("data", "roles", "consensus", "rehearsal*"))
+		return err == nil && len(left) == 0, fmt.Sprint(left, err)
+	})
 
 	d.leave(t, 0)
 	const room = "its member cannot take one: there is too little room: its volume has "
