@@ -185,7 +185,11 @@ func (r *restoring) finish() {
 	if len(nodes) != 2 || fleet.ByID(nodes, r.former).Labels["written"] != "before" {
 		t.Errorf("there are to be the former node, as it was, and one new one: %v", nodes)
 	}
-	c.MustReeve(t, "node", "label", restored, "written=now")
+	// The curator may come to a step of its list only with this change, and end there.
+	eventually.True(t, fleet.Patience, "the restored store takes a change", func() (bool, string) {
+		result := c.Reeve(t, "node", "label", restored, "written=now")
+		return result.Code == 0, result.String()
+	})
 	if result := c.MustReeve(t, "store", "status", "-o", "json"); !regexp.MustCompile(`"generation": *[0-9]{10},`).MatchString(result.Stdout) {
 		t.Errorf("the store was never begun again: %s", result)
 	}
