@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/setup"
 	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -56,7 +58,7 @@ func (r *quorumRecovery) ask(ctx context.Context, own []target.Own) {
 	asking.Wait()
 }
 
-// askOne asks a node. It waits for a member that is only starting, since the recovery would pass over it and lose what only it has. It does not wait for a node that is not reached.
+// askOne asks a node. It waits for a member that is only starting, since the recovery would pass over it and lose what only it has. It does not wait for a node that is not reached, or has no member.
 func askOne(ctx context.Context, node target.Own) survivor {
 	s := survivor{Own: node}
 	for {
@@ -65,7 +67,7 @@ func askOne(ctx context.Context, node target.Own) survivor {
 		if s.err == nil || ctx.Err() == nil { // otherwise the answer before says why
 			s.state, s.err = answer.GetMember(), err
 		}
-		if status.Code(err) != codes.Unavailable || from.Addr == nil {
+		if status.Code(err) != codes.Unavailable || from.Addr == nil || lacksMember(ctx, node) {
 			return s
 		}
 		select {
@@ -74,6 +76,13 @@ func askOne(ctx context.Context, node target.Own) survivor {
 		case <-time.After(recoverAgain):
 		}
 	}
+}
+
+// lacksMember says whether a node runs other roles and not that of the store. A node without any role may only be starting.
+func lacksMember(ctx context.Context, node target.Own) bool {
+	answer, err := node.API.GetStatus(ctx, &nodev1.GetStatusRequest{})
+	instances := answer.GetStatus().GetNode().GetInstances()
+	return err == nil && len(instances) > 0 && !slices.ContainsFunc(instances, func(instance *clusterv1.InstanceStatus) bool { return instance.GetRole() == setup.Consensus })
 }
 
 // sort keeps the members of the newest generation of the store as survivors. What others have is of a former one: the members of that generation have gone on without them.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -21,6 +22,15 @@ type startingNode struct {
 	nodev1.NodeServiceClient
 	calls, left int
 	reached     bool
+	roles       []string // that it runs
+}
+
+func (n *startingNode) GetStatus(context.Context, *nodev1.GetStatusRequest, ...grpc.CallOption) (*nodev1.GetStatusResponse, error) {
+	running := &clusterv1.NodeStatus{}
+	for _, role := range n.roles {
+		running.Instances = append(running.Instances, &clusterv1.InstanceStatus{Role: role})
+	}
+	return &nodev1.GetStatusResponse{Status: &nodev1.Status{Node: running}}, nil
 }
 
 func (n *startingNode) GetStoreMember(_ context.Context, _ *nodev1.GetStoreMemberRequest, options ...grpc.CallOption) (*nodev1.GetStoreMemberResponse, error) {
@@ -36,7 +46,7 @@ func (n *startingNode) GetStoreMember(_ context.Context, _ *nodev1.GetStoreMembe
 	return &nodev1.GetStoreMemberResponse{Member: &consensusv1.MemberState{Voter: true}}, nil
 }
 
-// TestAskWaitsForAStartingMember: a survivor that is only starting is not passed over, one that is not reached is not waited for, and one that never starts says why.
+// TestAskWaitsForAStartingMember: a survivor that is only starting is not passed over, one that is not reached or has no member is not waited for, and one that never starts says why.
 func TestAskWaitsForAStartingMember(t *testing.T) {
 	for name, test := range map[string]struct {
 		node         startingNode
@@ -44,7 +54,9 @@ func TestAskWaitsForAStartingMember(t *testing.T) {
 	}{
 		"it runs":           {node: startingNode{reached: true}, voter: true},
 		"it starts":         {node: startingNode{reached: true, left: 3}, voter: true, waits: true},
+		"its role starts":   {node: startingNode{reached: true, left: 3, roles: []string{"hostsfile", "consensus"}}, voter: true, waits: true},
 		"it never starts":   {node: startingNode{reached: true, left: 1 << 30}, waits: true},
+		"it has no member":  {node: startingNode{reached: true, left: 1 << 30, roles: []string{"hostsfile"}}},
 		"it is not reached": {node: startingNode{left: 1 << 30}},
 	} {
 		t.Run(name, func(t *testing.T) {

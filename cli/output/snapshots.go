@@ -84,15 +84,15 @@ type ScheduledSnapshots struct {
 	NewestRevision int64      `json:"newest_revision"`
 }
 
-// clusterEndpoint is the name of the endpoint at which a curator serves the cluster API.
-const clusterEndpoint = "reeve.cluster.v1"
+// ClusterEndpoint is the name of the endpoint at which an instance serves the cluster API.
+const ClusterEndpoint = "reeve.cluster.v1"
 
 // newScheduledSnapshots reads what the curator among some instances publishes; nil: nothing.
 func newScheduledSnapshots(instances []*clusterv1.InstanceStatus) *ScheduledSnapshots {
 	for _, instance := range instances {
 		values := instance.GetValues()
 		interval, err := time.ParseDuration(values[snapshot.ValueInterval])
-		serves := slices.ContainsFunc(instance.GetEndpoints(), func(endpoint *rolev1.Endpoint) bool { return endpoint.GetName() == clusterEndpoint })
+		serves := slices.ContainsFunc(instance.GetEndpoints(), func(endpoint *rolev1.Endpoint) bool { return endpoint.GetName() == ClusterEndpoint })
 		if err != nil || !serves {
 			continue
 		}

@@ -11,12 +11,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/cli/contexts"
+	"github.com/reeveproject/reeve/cli/output"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
-
-// clusterEndpoint is the name of the endpoint at which an instance serves the cluster API.
-const clusterEndpoint = "reeve.cluster.v1"
 
 // A context keeps no more addresses than these: enough to find the cluster again, and then the cluster says the rest.
 const (
@@ -143,7 +141,7 @@ func curatorsOf(node *clusterv1.Node) []string {
 	var addresses []string
 	for _, instance := range node.GetStatus().GetInstances() {
 		for _, endpoint := range instance.GetEndpoints() {
-			if endpoint.GetName() == clusterEndpoint {
+			if endpoint.GetName() == output.ClusterEndpoint {
 				addresses = append(addresses, endpoint.GetAddress())
 			}
 		}

@@ -249,7 +249,7 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 					level = hclog.Debug // the same of the same at every try would hide everything else
 				}
 				c.config.Log.Log(level, "going to another curator", "from", s.to.who(), "error", problem)
-				// A curator that was refused before may be dead by now. For its own the node leaves one that works.
+				// The refusal may be of an earlier session, and the curator dead by now. To ask its own curator the node leaves one that works, so that one rests longer.
 				why := s.checkStore()
 				refused := why != nil && problem == explain(why) && !s.to.own
 				choice.leave(s.to, list, problem, refused, worked(), now)

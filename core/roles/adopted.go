@@ -44,7 +44,7 @@ func (a *actor) adopt(instance Running) {
 	status, _ := instance.Status().Get()
 	a.describeStatus(status, "")
 	a.r.board.put(a.role, a.last)
-	// What was told by the core that launched it is not told again. A reason that is another one since is taken for told, too: nobody has kept which one was.
+	// What was told by the core that launched it is not told again. Nobody has kept the reason that it told, so one that has changed since counts as told.
 	a.news.told, a.news.reason = a.last.status.GetState(), a.last.status.GetReason()
 	a.wasReady = status.GetState() != rolev1.RoleState_ROLE_STATE_STARTING
 }
