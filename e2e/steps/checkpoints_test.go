@@ -31,7 +31,8 @@ var notStopped = map[string]string{
 // it, and the CA of the members is replaced for that, while users come and go, while machines register, are approved, come in and are removed, and while the CA is rotated. Each is started again by its core, and what was under way
 // comes to its end. After each part the cluster takes writes still.
 func TestStepsOfConsensusAndCurator(t *testing.T) {
-	c := newCluster(t)
+	runAside(t)
+	c := newCluster(t, false) // whose role lighthouse the test calls
 	s := &stepping{t: t, c: c, began: time.Now()}
 	defer s.explain()
 	s.firstStart()

@@ -12,7 +12,7 @@ import (
 // TestStoreCAIsReplacedWhenANodeLeaves decommissions a node of the store while another one is off, which may be connected to it still for all that the others know. `cert list` says that the CA of the
 // store's members is to be replaced and what that waits for. The cluster takes writes all the time. The node that was off comes back, and all members replace the CA.
 func TestStoreCAIsReplacedWhenANodeLeaves(t *testing.T) {
-	c := shared.OrdinaryCluster(t)
+	c := newCluster(t, runAside(t))
 	c.MustReeve(t, "dev", "up", "--nodes", "4", "--detach")
 	first, third, fourth := fleet.ID(t, c, 1), fleet.ID(t, c, 3), fleet.ID(t, c, 4)
 	c.MustReeve(t, "node", "role", "add", fourth, "consensus")

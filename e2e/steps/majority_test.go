@@ -50,7 +50,7 @@ type survivors struct {
 // startSurvivors makes a cluster of two nodes or of four, all of which run.
 func startSurvivors(t *testing.T, count int) *survivors {
 	t.Helper()
-	c := newCluster(t)
+	c := newCluster(t, runAside(t))
 	allowCrashes(t, c)
 	c.MustReeve(t, "dev", "up", "--nodes", strconv.Itoa(count), "--detach")
 	s := &survivors{t: t, c: c, ids: make(map[int]string)}

@@ -49,7 +49,7 @@ type restoring struct {
 // startRestoring makes the cluster and the snapshot, and loses the machine.
 func startRestoring(t *testing.T) *restoring {
 	t.Helper()
-	c := newCluster(t)
+	c := newCluster(t, runAside(t))
 	allowCrashes(t, c)
 	c.MustReeve(t, "dev", "up", "--detach")
 	r := &restoring{t: t, c: c, former: fleet.ID(t, c, 1), log: filepath.Join(c.Home, "steps")}

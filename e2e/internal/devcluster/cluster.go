@@ -28,6 +28,8 @@ type Options struct {
 	Base string
 	// User runs the cluster; nil: the user of the test. Another one than that needs root.
 	User *User
+	// OwnNetwork gives the cluster a network of its own, which needs root: clusters of several nodes that run side by side would take each other's ports. The test cannot dial into it.
+	OwnNetwork bool
 	// Unreachable puts the dev directory into one that nobody else can pass through.
 	Unreachable bool
 }
@@ -41,6 +43,7 @@ type Cluster struct {
 	Directory string
 
 	user     *User
+	network  *os.File // its network namespace; nil: that of the test
 	commands sync.WaitGroup
 	// patience is how long the command may take that stops the cluster at the end.
 	patience time.Duration
@@ -73,6 +76,9 @@ func New(t testing.TB, options Options) *Cluster {
 			t.Fatal(err)
 		}
 		c.Directory = filepath.Join(private, "d")
+	}
+	if options.OwnNetwork {
+		c.network = makeNetwork(t)
 	}
 	c.patience = commandTimeout + time.Second
 	c.endWith(t)

@@ -116,7 +116,7 @@ func (c *Cluster) start(t testing.TB, program string, arguments ...string) *Runn
 	command.WaitDelay = 5 * time.Second
 	r := &Running{command: command, ended: make(chan struct{})}
 	command.Stdout, command.Stderr = &r.stdout, &r.stderr
-	if err := command.Start(); err != nil {
+	if err := c.startCommand(command); err != nil {
 		cancel()
 		t.Fatal(err)
 	}

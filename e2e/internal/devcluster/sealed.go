@@ -110,7 +110,7 @@ func (c *Cluster) startCore(t testing.TB, program, parameters, logFile string, e
 	command.Env = append(c.environment(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.credential()}
 	command.Stdout, command.Stderr = log, log
-	if err := command.Start(); err != nil {
+	if err := c.startCommand(command); err != nil {
 		t.Fatal(err)
 	}
 	r := &Running{PID: command.Process.Pid, command: command, ended: make(chan struct{})}
