@@ -238,6 +238,12 @@ func snapshotsOnFullDisk(t *testing.T, d disk, c *devcluster.Cluster) {
 		return err == nil && len(left) == 0, fmt.Sprint(left, err)
 	})
 
+	// The node gives its reserve free, which is enough for a snapshot that nobody rehearses.
+	d.leave(t, 0)
+	eventually.True(t, patience, "the node has given its reserve free", func() (bool, string) {
+		_, err := os.Stat(c.Path("data", "reserve"))
+		return errors.Is(err, os.ErrNotExist), fmt.Sprint(err)
+	})
 	d.leave(t, 0)
 	const room = "its member cannot take one: there is too little room: its volume has "
 	file := filepath.Join(c.Home, "snapshot")

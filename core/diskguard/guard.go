@@ -156,7 +156,7 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 	switch {
 	case now.ample(limits):
 		g.ample, g.middle, g.before, g.pause, g.nextBlame = &now, nil, nil, 0, time.Time{}
-		g.keepReserve(limits)
+		g.keepReserve(now, limits)
 		return calm
 	case !now.short(limits):
 		if g.before == nil {
@@ -213,9 +213,12 @@ func (g *Guard) ending() bool {
 	return false
 }
 
-// keepReserve makes the reserve where there is room for it.
-func (g *Guard) keepReserve(l bounds) {
+// keepReserve makes the reserve where there is room for it, that of files only where they are not plenty.
+func (g *Guard) keepReserve(now room, l bounds) {
 	for k, reserved := range g.reserves {
+		if kind(k) == inFiles && now.left[k] >= plentyOfFiles {
+			continue
+		}
 		refused := ""
 		complete, err := reserved.make(l.reserve[k])
 		if err != nil {

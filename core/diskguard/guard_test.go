@@ -284,6 +284,20 @@ func (v *volume) reservedFiles(want int) {
 	}
 }
 
+// TestFilesAreReservedWhenTheyMayRunOut holds that a volume with plenty of files has none that are reserved, and one with a file less than that has them.
+func TestFilesAreReservedWhenTheyMayRunOut(t *testing.T) {
+	t.Parallel()
+	onVolume(t, fmt.Sprintf(",nr_inodes=%d", diskguard.PlentyOfFiles+20), nil, func(t *testing.T, v *volume) {
+		v.reserved(true)
+		time.Sleep(2 * time.Second) // the guard looks once a second
+		v.reservedFiles(0)
+		for n := range 20 {
+			v.take(filepath.Join(v.path, fmt.Sprint(n)), 1)
+		}
+		v.reservedFiles(diskguard.MostFilesReserved)
+	})
+}
+
 // takeFiles makes files of a role until there are no more to be had.
 func (v *volume) takeFiles(role, prefix string) {
 	v.t.Helper()

@@ -38,7 +38,10 @@ const (
 	// mostFilesReserved is how many files are reserved, and scarceFiles how few a file system may take in any case before it is short of them.
 	mostFilesReserved = 2048
 	scarceFiles       = 64
-	page              = 4096
+	// plentyOfFiles is how many files a volume may take still when none are reserved: who makes 100,000 in a second needs 20 to use them up, and the reserve is made within 8. To make
+	// files and to remove them costs some file systems more than what a node does else: ext4 without a journal passes over each one that was removed in the last minutes.
+	plentyOfFiles = 2 << 20
+	page          = 4096
 )
 
 // bounds are how much is reserved on a volume, below what it is short, and from what on it has ample room.
