@@ -38,7 +38,8 @@ HOST_REEVED ?= $(BIN)/reeved
 HOST_PLUGINS ?= $(BIN)/plugins
 # The command line that prints its completions, and tests plugins.
 HOST_REEVE ?= $(BIN)/reeve
-GO_LDFLAGS ?=
+# Without symbols and DWARF a program has two thirds of the size, which a node copies and hashes. Panics name their functions all the same; a debugger needs GO_LDFLAGS= to be given.
+GO_LDFLAGS ?= -s -w
 PLUGINS := consensus curator hostsfile
 # Those that are built and installed with them, and that no cluster begins with: an owner adds them.
 OPTIONAL := archive
@@ -71,7 +72,7 @@ deps-kubernetes: ## build containerd, runc, CNI plugins and CoreDNS into bin/kub
 	@architecture=$$(go env GOARCH) && work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 		CGO_ENABLED=0 GOARCH=$$(go env GOHOSTARCH) go build -trimpath -buildvcs=false -o "$$work/parts" ./plugins/kubernetes/cmd/parts && \
 		"$$work/parts" build --output $(PARTS) --architecture $$architecture && \
-		$(GO_BUILD) -ldflags '-s -w' -o "$$work/hello" ./plugins/kubernetes/cmd/hello && \
+		$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o "$$work/hello" ./plugins/kubernetes/cmd/hello && \
 		"$$work/parts" image --reference reeve.internal/hello:1 --architecture $$architecture --output $(PARTS)/hello.tar "$$work/hello"
 
 .PHONY: programs
@@ -167,9 +168,9 @@ run-system: build test-programs ahead $(GOTESTSUM)
 .PHONY: test-programs
 test-programs: ## build what tests need beside the programs
 	@mkdir -p bin/test bin/failpoints/plugins
-	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate ./plugins/curator/cmd/testcurator ./plugins/archive/cmd/tests3
-	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
-	@$(GO_BUILD) -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
+	@$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o bin/test/ ./e2e/cmd/isolate ./plugins/curator/cmd/testcurator ./plugins/archive/cmd/tests3
+	@$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
+	@$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
 
 # What the tests of Kubernetes need, compiled as e2e/internal/build would.
 .PHONY: ahead

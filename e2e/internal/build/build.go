@@ -22,7 +22,7 @@ const module = "github.com/reeveproject/reeve/"
 const Variable = "REEVE_TEST_PROGRAMS"
 
 // Flags are those of `make build`: with others everything would be compiled a second time.
-var Flags = []string{"-trimpath", "-buildvcs=false"}
+var Flags = []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w"}
 
 // Programs are the built programs, laid out as in bin/.
 type Programs struct {
@@ -178,7 +178,7 @@ func (p *Programs) buildKubernetes(ctx context.Context) error {
 		return err
 	}
 	arguments := append([]string{"build"}, Flags...)
-	arguments = append(arguments, "-ldflags=-s -w", "-o", p.Plugins()+"/", module+"plugins/kubernetes")
+	arguments = append(arguments, "-o", p.Plugins()+"/", module+"plugins/kubernetes")
 	return Go(ctx, p.Workspace, []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}, arguments...)
 }
 
@@ -204,7 +204,7 @@ func (p *Programs) KubernetesHello(ctx context.Context) (archive string, err err
 	into := filepath.Join(p.Directory, "kubernetes")
 	archive = filepath.Join(into, "hello.tar")
 	return archive, p.hello.build(func() error {
-		if err := p.build(ctx, append(slices.Clone(Flags), "-ldflags=-s -w"), []group{{into, []string{"plugins/kubernetes/cmd/hello"}}}); err != nil {
+		if err := p.build(ctx, Flags, []group{{into, []string{"plugins/kubernetes/cmd/hello"}}}); err != nil {
 			return err
 		}
 		return p.KubernetesImage(ctx, "reeve.internal/hello:1", filepath.Join(into, "hello"), archive)
@@ -215,14 +215,12 @@ func (p *Programs) KubernetesHello(ctx context.Context) (archive string, err err
 // agnhost, of the pause image of the plugin, and of a static busybox. It returns the program and the archives.
 func (p *Programs) KubernetesUpstream(ctx context.Context, busybox string) (program string, archives []string, err error) {
 	into := filepath.Join(p.Directory, "kubernetes")
-	// With other flags all of Kubernetes would be compiled once more.
-	flags := append(slices.Clone(Flags), "-ldflags=-s -w")
-	if err := p.build(ctx, flags, []group{{into, []string{"plugins/kubernetes/cmd/upstream"}}}); err != nil {
+	if err := p.build(ctx, Flags, []group{{into, []string{"plugins/kubernetes/cmd/upstream"}}}); err != nil {
 		return "", nil, err
 	}
 	workspace := []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}
 	const repository = "k8s.io/kubernetes/test/"
-	if err := Go(ctx, p.Workspace, workspace, append(append([]string{"build"}, flags...), "-o", into+"/", repository+"images/agnhost")...); err != nil {
+	if err := Go(ctx, p.Workspace, workspace, append(append([]string{"build"}, Flags...), "-o", into+"/", repository+"images/agnhost")...); err != nil {
 		return "", nil, err
 	}
 	program = filepath.Join(into, "upstream")

@@ -163,7 +163,7 @@ func stageReeve(ctx context.Context, staging, workspace string) error {
 		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil {
 			return err
 		}
-		arguments := append(append([]string{"build"}, build.Flags...), "-ldflags=-s -w", "-o", into)
+		arguments := append(append([]string{"build"}, build.Flags...), "-o", into)
 		if err := build.Go(ctx, workspace, []string{"GOWORK=" + filepath.Join(workspace, "go.work")}, append(arguments, packages...)...); err != nil {
 			return err
 		}
