@@ -111,7 +111,7 @@ run: programs ## run a cluster of one node in var/dev, until Ctrl-C
 # without DWARF takes half the time; panics name their functions all the same. The time limits only end what hangs. -cpu=1: Go 1.26 lets all processors use one
 # context of the race detector for the timers of a synctest bubble, and two that fire at once end the program with SIGSEGV. Go 1.27 gives each its own.
 UNIT_FLAGS := -race -count=1 -vet=off -ldflags=-w -p=4 -parallel=4 -cpu=1 -timeout=20m
-SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=4 -parallel=4 -timeout=40m
+SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=5 -parallel=4 -timeout=40m
 # How often `make soak` runs each test.
 SOAK ?= 1
 SOAK_FLAGS := -tags=soak -race -count=$(SOAK) -vet=off -p=2 -cpu=1 -timeout=0
@@ -122,7 +122,7 @@ SEED ?= 1
 LONGEST := sdk/conformance sdk $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 # Those that take longest come first, then those whose tests run one after another, which fill up what the first ones leave of the processors.
-SYSTEM_PACKAGES := go list ./e2e/nodes ./e2e/steps ./e2e ./e2e/kubernetes ./e2e/howto ./e2e/tutorial ./e2e/partition ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
+SYSTEM_PACKAGES := go list ./e2e ./e2e/nodes ./e2e/steps ./e2e/kubernetes ./e2e/howto ./e2e/hostile ./e2e/tutorial ./e2e/partition ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
 UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|steps|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 

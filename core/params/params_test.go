@@ -105,7 +105,7 @@ bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus,
 func TestNetwork(t *testing.T) {
 	for _, network := range []string{
 		`{api_listen: ":7444"}`, `{api_listen: "[::]:7444"}`, `{api_listen: "0.0.0.0:7444"}`, `{api_listen: "node.example:0"}`,
-		`{interfaces: [eth0, enp0s31f6.100, 10.0.0.0/8, "2001:db8::/32"]}`,
+		`{interfaces: [eth0, enp0s31f6.100, 10.0.0.0/8, "2001:db8::/32"]}`, `{peers: [192.0.2.20, "2001:db8::20", b.example]}`,
 	} {
 		document := strings.Replace(good, `{addresses: [127.0.0.1], api_listen: "127.0.0.1:0"}`, network, 1)
 		if _, err := params.Parse("p.yaml", []byte(document)); err != nil || !strings.Contains(document, network) {

@@ -189,7 +189,7 @@ func (c *chooser) unusable(h Held) string {
 		return c.tunnel(h)
 	case len(c.named) == 0 && link.Loopback:
 		return "it is on the loopback interface"
-	case len(c.named) == 0 && c.rank(h) == insideRank && c.awaitsDevice():
+	case len(c.named) == 0 && c.rank(h) == insideRank && c.hasDevice():
 		return c.worse(h)
 	}
 	return ""
@@ -222,10 +222,10 @@ func (c *chooser) rank(h Held) int {
 	return insideRank
 }
 
-// awaitsDevice reports whether a device of the machine is switched on that may get an address yet: until it has one, bridges of containers are not taken in its place.
-func (c *chooser) awaitsDevice() bool {
+// hasDevice reports whether the machine has a device that may get an address, also while that is switched off: bridges of containers, which have the same address on each machine, are not taken in its place.
+func (c *chooser) hasDevice() bool {
 	for index, link := range c.links {
-		if c.devices[index] && link.Up && link.Master == 0 {
+		if c.devices[index] && link.Master == 0 {
 			return true
 		}
 	}

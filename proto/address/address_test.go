@@ -93,6 +93,10 @@ func TestChoose(t *testing.T) {
 			m.holds(m.link("docker0", "bridge"), "172.17.0.1/16")
 			m.link("eth0", "")
 		}, nil, nil, map[string]string{"172.17.0.1": "is a bridge"}},
+		{"containers while the machine's device is switched off", func(m *machine) {
+			m.holds(m.link("docker0", "bridge"), "172.17.0.1/16")
+			m.link("eth0", "", isDown)
+		}, nil, nil, map[string]string{"172.17.0.1": "is a bridge"}},
 		{"an overlay, and what has its address", func(m *machine) {
 			m.holds(m.link("pods", "vxlan"), "10.244.0.1/32")
 			eth := m.link("eth0", "")
