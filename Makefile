@@ -38,7 +38,7 @@ HOST_REEVED ?= $(BIN)/reeved
 HOST_PLUGINS ?= $(BIN)/plugins
 # The command line that prints its completions, and tests plugins.
 HOST_REEVE ?= $(BIN)/reeve
-# Without symbols and DWARF a program has two thirds of the size, which a node copies and hashes. Panics name their functions all the same; a debugger needs GO_LDFLAGS= to be given.
+# Without symbols and DWARF a program has two thirds of the size, which a node copies and hashes. Panics name their functions all the same; `make build GO_LDFLAGS=` is for a debugger.
 GO_LDFLAGS ?= -s -w
 PLUGINS := consensus curator hostsfile
 # Those that are built and installed with them, and that no cluster begins with: an owner adds them.
@@ -121,7 +121,7 @@ SEED ?= 1
 # The modules whose tests take longest come first.
 LONGEST := sdk/conformance sdk $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
-# Those that take longest come first, then those whose tests run one after another, which fill up what the first ones leave of the processors.
+# Those that take longest come first.
 SYSTEM_PACKAGES := go list ./e2e ./e2e/nodes ./e2e/steps ./e2e/kubernetes ./e2e/howto ./e2e/hostile ./e2e/tutorial ./e2e/partition ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
 UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|steps|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
@@ -339,13 +339,12 @@ PACKAGE_VERSION = $(shell packaging/deb/version '$(VERSION)')
 .PHONY: package
 package: package-amd64 package-arm64 ## make the Debian packages in var/package, for amd64 and arm64
 
-# Without symbol tables: a third less, and a panic names its functions all the same. With REPORT_KEY the package for this machine's architecture has reports on its
+# With REPORT_KEY the package for this machine's architecture has reports on its
 # plugins; those for the other one are made on such a machine.
 .PHONY: package-%
 package-%: programs $(NFPM)
 	@rm -rf $(PACKAGES)/$*/root
-	GOOS=linux GOARCH=$* $(MAKE) --no-print-directory programs BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins \
-		GO_LDFLAGS='-s -w' VERSION='$(VERSION)'
+	GOOS=linux GOARCH=$* $(MAKE) --no-print-directory programs BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins VERSION='$(VERSION)'
 	@if [ -n '$(REPORT_KEY)' ] && [ "$*" = "$$(go env GOHOSTARCH)" ]; then \
 		$(MAKE) --no-print-directory write-reports BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins HOST_REEVE=$(BIN)/reeve; fi
 	@$(MAKE) --no-print-directory install BIN=$(PACKAGES)/$*/bin HOST_REEVE=$(BIN)/reeve DESTDIR=$(PACKAGES)/$*/root PREFIX=/usr \

@@ -153,10 +153,10 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 	g.warned = false
 	g.recheck(ctx)
 	limits := limitsOf(now)
+	g.keepReserve(now, limits)
 	switch {
 	case now.ample(limits):
 		g.ample, g.middle, g.before, g.pause, g.nextBlame = &now, nil, nil, 0, time.Time{}
-		g.keepReserve(now, limits)
 		return calm
 	case !now.short(limits):
 		if g.before == nil {
@@ -213,10 +213,10 @@ func (g *Guard) ending() bool {
 	return false
 }
 
-// keepReserve makes the reserve where there is room for it, that of files only where they are not plenty.
+// keepReserve makes the reserve of each kind of which there is ample room, and that of files only where they are not plenty.
 func (g *Guard) keepReserve(now room, l bounds) {
 	for k, reserved := range g.reserves {
-		if kind(k) == inFiles && now.left[k] >= plentyOfFiles {
+		if now.left[k] < l.ample[k] || kind(k) == inFiles && now.left[k] >= plentyOfFiles {
 			continue
 		}
 		refused := ""

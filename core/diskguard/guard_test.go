@@ -284,13 +284,14 @@ func (v *volume) reservedFiles(want int) {
 	}
 }
 
-// TestFilesAreReservedWhenTheyMayRunOut holds that a volume with plenty of files has none that are reserved, and one with a file less than that has them.
+// TestFilesAreReservedWhenTheyMayRunOut holds that a volume with plenty of files has none that are reserved, and one with fewer has them, also while bytes are neither ample nor short.
 func TestFilesAreReservedWhenTheyMayRunOut(t *testing.T) {
 	t.Parallel()
 	onVolume(t, fmt.Sprintf(",nr_inodes=%d", diskguard.PlentyOfFiles+20), nil, func(t *testing.T, v *volume) {
 		v.reserved(true)
 		time.Sleep(2 * time.Second) // the guard looks once a second
 		v.reservedFiles(0)
+		v.take(filepath.Join(v.path, "bytes"), v.free()-2*size/100)
 		for n := range 20 {
 			v.take(filepath.Join(v.path, fmt.Sprint(n)), 1)
 		}

@@ -38,8 +38,8 @@ const (
 	// mostFilesReserved is how many files are reserved, and scarceFiles how few a file system may take in any case before it is short of them.
 	mostFilesReserved = 2048
 	scarceFiles       = 64
-	// plentyOfFiles is how many files a volume may take still when none are reserved: who makes 100,000 in a second needs 20 to use them up, and the reserve is made within 8. To make
-	// files and to remove them costs some file systems more than what a node does else: ext4 without a journal passes over each one that was removed in the last minutes.
+	// plentyOfFiles is how many files a volume may take still when none are reserved: who makes 100,000 in a second needs 20 s to use them up, and the reserve is made in about 8 s. To make
+	// files and to remove them costs some file systems more than everything else that a node does: ext4 without a journal passes over each one that was removed in the last minutes.
 	plentyOfFiles = 2 << 20
 	page          = 4096
 )

@@ -32,7 +32,7 @@ var notStopped = map[string]string{
 // comes to its end. After each part the cluster takes writes still.
 func TestStepsOfConsensusAndCurator(t *testing.T) {
 	runAside(t)
-	c := newCluster(t, false) // whose role lighthouse the test calls
+	c := newCluster(t, false) // The test calls its role lighthouse, so it is in the test's own network.
 	s := &stepping{t: t, c: c, began: time.Now()}
 	defer s.explain()
 	s.firstStart()

@@ -2,7 +2,6 @@ package steps_test
 
 import (
 	"context"
-	"os"
 	"sync"
 	"testing"
 
@@ -29,10 +28,10 @@ func newCluster(t *testing.T, ownNetwork bool) *devcluster.Cluster {
 	return devcluster.New(t, devcluster.Options{Programs: programs, Base: shared.Base, User: shared.Ordinary, OwnNetwork: ownNetwork})
 }
 
-// runAside runs a test beside others if root can give its cluster a network of its own. What these tests do is mostly to wait: for elections, and for members, which etcd counts as connected after five
+// runAside runs a test beside others if its cluster can have a network of its own. What these tests do is mostly to wait: for elections, and for members, which etcd counts as connected after five
 // seconds only.
 func runAside(t *testing.T) (ownNetwork bool) {
-	if os.Geteuid() != 0 {
+	if devcluster.LacksNamespaces() != "" {
 		return false
 	}
 	t.Parallel()

@@ -222,10 +222,11 @@ func (c *chooser) rank(h Held) int {
 	return insideRank
 }
 
-// hasDevice reports whether the machine has a device that may get an address, also while that is switched off: bridges of containers, which have the same address on each machine, are not taken in its place.
+// hasDevice reports whether the machine has a device that may get an address, also while that is switched off: bridges of containers, which have the same address on each machine, are not taken in its place. The
+// data path of Open vSwitch, which has the machine's devices as ports, is never switched on and gets none.
 func (c *chooser) hasDevice() bool {
 	for index, link := range c.links {
-		if c.devices[index] && link.Master == 0 {
+		if c.devices[index] && link.Master == 0 && link.Kind != "openvswitch" {
 			return true
 		}
 	}

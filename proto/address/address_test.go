@@ -97,6 +97,11 @@ func TestChoose(t *testing.T) {
 			m.holds(m.link("docker0", "bridge"), "172.17.0.1/16")
 			m.link("eth0", "", isDown)
 		}, nil, nil, map[string]string{"172.17.0.1": "is a bridge"}},
+		{"Open vSwitch, whose data path is never switched on", func(m *machine) {
+			path := m.link("ovs-system", "openvswitch", isDown)
+			m.link("eth0", "", portOf(path))
+			m.holds(m.link("br-ex", "openvswitch"), "192.0.2.7/24")
+		}, nil, []string{"192.0.2.7"}, nil},
 		{"an overlay, and what has its address", func(m *machine) {
 			m.holds(m.link("pods", "vxlan"), "10.244.0.1/32")
 			eth := m.link("eth0", "")

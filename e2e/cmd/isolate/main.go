@@ -1,8 +1,8 @@
 // isolate runs a test program on a machine of its own: `go test -exec isolate` starts every package's tests by it.
 //
 // As root the program gets new network, mount, PID and IPC namespaces. It sees no process, port or mount of other tests, nor of nodes on this machine, and
-// they see none of its own. Its network is the loopback interface and one Ethernet interface with an address, which leads nowhere. Nothing answers as its DNS server, which is itself:
-// one that is not reached would be waited for. When it ends, the kernel ends every process that it left.
+// they see none of its own. Its network is the loopback interface and one Ethernet interface with an address, which leads nowhere. Its DNS
+// servers are unreachable, and the kernel says so at once. When the program ends, the kernel ends every process that it left.
 //
 // An ordinary user cannot make namespaces everywhere: the program then runs as it is.
 package main
@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -52,7 +53,7 @@ func printLoad() {
 
 func run(arguments []string) (code int, err error) {
 	if os.Getenv(insideVariable) != "" {
-		if err := errors.Join(os.Unsetenv(insideVariable), setUpMounts(), setUpResolver(), setUpNetwork()); err != nil {
+		if err := errors.Join(os.Unsetenv(insideVariable), setUpMounts(), setUpNetwork(), refuseNameServers()); err != nil {
 			return notRun, err
 		}
 		return runChild(exec.Command(arguments[1], arguments[2:]...))
@@ -113,28 +114,6 @@ func setUpMounts() error {
 	return nil
 }
 
-// address is that of eth0, from the block for documentation (RFC 5737): nobody's machine has it.
-var address = net.IPv4(192, 0, 2, 10)
-
-// resolvers is where programs read which DNS servers there are.
-const resolvers = "/etc/resolv.conf"
-
-// setUpResolver makes the machine its own DNS server, which it is not: each question is refused at once.
-func setUpResolver() error {
-	if _, err := os.Stat(resolvers); errors.Is(err, os.ErrNotExist) {
-		return nil // which means the same
-	}
-	file, err := os.CreateTemp("", "resolv.conf")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(file, "nameserver %s\n", address)
-	if err := errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
-		return err
-	}
-	return errors.Join(unix.Mount(file.Name(), resolvers, "", unix.MS_BIND, ""), os.Remove(file.Name()))
-}
-
 // setUpNetwork starts the loopback interface, and makes eth0 with an address and a default route, as a machine has them.
 func setUpNetwork() error {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "wire"}); err != nil {
@@ -151,11 +130,37 @@ func setUpNetwork() error {
 		if name != "eth0" {
 			continue
 		}
-		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: address, Mask: net.CIDRMask(24, 32)}}); err != nil {
+		// From the block for documentation (RFC 5737): nobody's machine has it.
+		address := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 10), Mask: net.CIDRMask(24, 32)}}
+		if err := netlink.AddrAdd(link, address); err != nil {
 			return fmt.Errorf("give eth0 the address %s: %w", address, err)
 		}
 		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.IPv4(192, 0, 2, 1)}); err != nil {
 			return fmt.Errorf("make the default route: %w", err)
+		}
+	}
+	return nil
+}
+
+// refuseNameServers makes the DNS servers of the machine unreachable: a program that asks one learns at once that there is none. By the default route it would wait for seconds. No route leads to one with an
+// IPv6 address.
+func refuseNameServers() error {
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return nil // resolvers ask this machine then, where none listens
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		server := net.ParseIP(fields[1]).To4()
+		if server == nil || server.IsLoopback() {
+			continue
+		}
+		route := &netlink.Route{Type: unix.RTN_UNREACHABLE, Dst: &net.IPNet{IP: server, Mask: net.CIDRMask(32, 32)}}
+		if err := netlink.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("make the DNS server %s unreachable: %w", server, err)
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func New(t testing.TB, options Options) *Cluster {
 	return c
 }
 
-// Sibling returns another cluster of the same user.
+// Sibling returns another cluster of the same user, in the network of the test.
 func (c *Cluster) Sibling(t testing.TB) *Cluster {
 	t.Helper()
 	return New(t, Options{Programs: c.Programs, Base: filepath.Dir(c.Home), User: c.user})

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,30 +85,26 @@ func (c *Cluster) Address(t testing.TB, number int) string {
 // RequireNamespaces skips the test where no network namespaces can be made, and says why.
 func RequireNamespaces(t testing.TB) {
 	t.Helper()
+	if lacks := LacksNamespaces(); lacks != "" {
+		t.Skip(lacks)
+	}
+}
+
+// LacksNamespaces says why the test can make no network namespaces; empty: it can.
+func LacksNamespaces() string {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces are made")
+		return "needs root: network namespaces are made"
 	}
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and the namespace with it.
-		runtime.LockOSThread()
-		done <- unix.Unshare(unix.CLONE_NEWNET)
-	}()
-	if err := <-done; errors.Is(err, unix.EPERM) {
-		t.Skip("needs CAP_SYS_ADMIN: network namespaces are made")
+	if err := onOwnThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }); errors.Is(err, unix.EPERM) {
+		return "needs CAP_SYS_ADMIN: network namespaces are made"
 	}
+	return ""
 }
 
 // InNamespace calls do on a thread that is in a network namespace: what it listens on and connects to, and the processes that it starts, are in it. Goroutines that it
 // starts are not.
 func InNamespace(name string, do func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine.
-		runtime.LockOSThread()
-		done <- enter(name, do)
-	}()
-	return <-done
+	return onOwnThread(func() error { return enter(name, do) })
 }
 
 func enter(name string, do func() error) error {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeNetwork makes a network namespace that has the loopback interface alone, and is gone with the last process in it after the test.
+// makeNetwork makes a network namespace that has the loopback interface alone. The test has it open; after the test it is gone with the last process in it.
 func makeNetwork(t testing.TB) *os.File {
 	t.Helper()
 	var namespace *os.File
@@ -49,12 +49,18 @@ func (c *Cluster) startCommand(command *exec.Cmd) error {
 	})
 }
 
-// onOwnThread calls what changes the thread that it runs on. The thread ends with it.
+// onOwnThread calls what changes the thread that it runs on. The thread is never unlocked, so it ends with its goroutine. The main thread would not, and would keep the change: it is held until another one is taken.
 func onOwnThread(do func() error) error {
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		done <- do()
+		if unix.Gettid() != os.Getpid() {
+			done <- do()
+			return
+		}
+		err := onOwnThread(do)
+		runtime.UnlockOSThread()
+		done <- err
 	}()
 	return <-done
 }
