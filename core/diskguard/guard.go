@@ -153,7 +153,9 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 	g.warned = false
 	g.recheck(ctx)
 	limits := limitsOf(now)
-	g.keepReserve(now, limits)
+	if !now.short(limits) {
+		g.keepReserve(now, limits)
+	}
 	switch {
 	case now.ample(limits):
 		g.ample, g.middle, g.before, g.pause, g.nextBlame = &now, nil, nil, 0, time.Time{}
@@ -213,7 +215,7 @@ func (g *Guard) ending() bool {
 	return false
 }
 
-// keepReserve makes the reserve of each kind of which there is ample room, and that of files only where they are not plenty.
+// keepReserve makes the reserve of each kind of which there is ample room, and that of files only where they are not plenty. Where the other kind is short it waits: a file takes bytes, too.
 func (g *Guard) keepReserve(now room, l bounds) {
 	for k, reserved := range g.reserves {
 		if now.left[k] < l.ample[k] || kind(k) == inFiles && now.left[k] >= plentyOfFiles {
