@@ -39,6 +39,8 @@ type Config struct {
 	Incarnation *event.Value[*clusterv1.Incarnation]
 	// Kept is the file on the volume in which the addresses of the cluster's curators are kept from one start to the next; empty: they are not.
 	Kept string
+	// Nodes is the file on the volume in which other nodes are kept from one start to the next, which are asked where a curator is when none of the known ones answers; empty: they are not kept.
+	Nodes string
 	// Generation is the file on the volume in which the generation of the store is kept that the node follows; empty: it is not.
 	Generation string
 	// StoreChanged is told that the node follows another store of its cluster, or refuses one; nil: nobody is.
@@ -84,6 +86,9 @@ type Client struct {
 
 	// kept are the curators of other nodes, as they are in the file. Written by the worker that lists them.
 	kept event.Value[[]string]
+	// nodes are the other nodes that can be asked, as they are in the file, and asked the curators that they named. Written by the workers of others.go.
+	nodes event.Value[[]keptNode]
+	asked event.Value[[]string]
 	// current is the session that there is; nil: none. Written by Run.
 	current event.Value[*session]
 
@@ -135,6 +140,11 @@ func New(config Config) *Client {
 		config.Log.Warn("the curators of earlier are not known", "error", err)
 	}
 	c.kept.Set(kept)
+	nodes, err := readNodes(config.Nodes)
+	if err != nil {
+		config.Log.Warn("the nodes of earlier are not known", "error", err)
+	}
+	c.nodes.Set(nodes)
 	generation, err := readGeneration(config.Generation)
 	if err != nil {
 		config.Log.Warn("the node does not know which store it follows", "error", err)
@@ -177,6 +187,8 @@ func (c *Client) Run(ctx context.Context) error {
 	c.lost.Store(&began)
 	workers.Go(func() { c.judgeContact(ctx) })
 	workers.Go(func() { c.listCurators(ctx) })
+	workers.Go(func() { c.keepNodes(ctx) })
+	workers.Go(func() { c.askNodes(ctx) })
 
 	knowledge := c.watchKnowledge()
 	choice := newChoice()
@@ -269,7 +281,7 @@ type knowledge struct {
 	identities   *event.Watcher[*identity.Identity]
 	capabilities *event.Watcher[roles.Capabilities]
 	views        *event.Watcher[*View]
-	kept         *event.Watcher[[]string]
+	kept, asked  *event.Watcher[[]string]
 	incarnations *event.Watcher[*clusterv1.Incarnation]
 	peers        *event.Watcher[[]string]
 	known        known
@@ -277,7 +289,7 @@ type knowledge struct {
 
 func (c *Client) watchKnowledge() *knowledge {
 	return &knowledge{
-		client: c, identities: c.config.Identity.Watch(), capabilities: c.config.Capabilities.Watch(), views: c.view.Watch(), kept: c.kept.Watch(),
+		client: c, identities: c.config.Identity.Watch(), capabilities: c.config.Capabilities.Watch(), views: c.view.Watch(), kept: c.kept.Watch(), asked: c.asked.Watch(),
 		incarnations: c.config.Incarnation.Watch(), peers: c.config.Peers.Watch(),
 	}
 }
@@ -287,6 +299,7 @@ func (k *knowledge) now() known {
 	k.known.provided, _ = k.capabilities.Latest()
 	k.known.view, _ = k.views.Latest()
 	_, _ = k.kept.Latest()
+	_, _ = k.asked.Latest()
 	_, _ = k.peers.Latest()
 	k.known.kept = k.client.known()
 	incarnation, _ := k.incarnations.Latest()
@@ -306,6 +319,7 @@ func (k *knowledge) wait(ctx context.Context, other <-chan struct{}, until time.
 	case <-k.capabilities.Changed():
 	case <-k.views.Changed():
 	case <-k.kept.Changed():
+	case <-k.asked.Changed():
 	case <-k.peers.Changed():
 	case <-k.incarnations.Changed():
 	case <-other:

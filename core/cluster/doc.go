@@ -5,7 +5,7 @@
 // that the cluster gives, and the addresses of the curators.
 //
 // Any curator serves any node. Run goes to that of this node, if it is ready; otherwise to one of those that the directory names, over which nodes spread, those on
-// nodes that live first; otherwise to one that is kept from earlier. One that works is kept. One that does not answer within a second is left for the next, one that
+// nodes that live first; otherwise to one that is kept from earlier. While there is no contact it asks other nodes, which it keeps as well, where curators are. One that works is kept. One that does not answer within a second is left for the next, one that
 // did and hangs with the first heartbeat that fails: all of that is over long before contact is lost. While none works they are tried in turn, ever more slowly.
 //
 // Run owns everything. For one way to a curator (its endpoint, its instance, the node's identity) it makes one session: a connection and

@@ -63,7 +63,7 @@ func mergeKept(named, before []string) []string {
 
 // listCurators publishes the curators' addresses, and keeps those of other nodes, until the context ends.
 func (c *Client) listCurators(ctx context.Context) {
-	capabilities, views := c.config.Capabilities.Watch(), c.view.Watch()
+	capabilities, views, asked := c.config.Capabilities.Watch(), c.view.Watch(), c.asked.Watch()
 	var k known
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -74,11 +74,13 @@ func (c *Client) listCurators(ctx context.Context) {
 			return
 		case <-capabilities.Changed():
 		case <-views.Changed():
+		case <-asked.Changed():
 		case <-timer.C:
 		}
 		timer.Stop()
 		k.provided, _ = capabilities.Latest()
 		k.view, _ = views.Latest()
+		_, _ = asked.Latest()
 		if named := curators(nil, k.view); len(named) > 0 {
 			slices.Sort(named) // so that the file changes only with the curators
 			list := mergeKept(named, c.earlier())
@@ -123,10 +125,11 @@ func (c *Client) setEarlier(list []string) {
 	}
 }
 
-// known are the curators from earlier, and those that the node knows otherwise.
+// known are the curators from earlier, those that other nodes named, and those that the node knows otherwise.
 func (c *Client) known() []string {
 	list := slices.Clone(c.earlier())
-	for _, address := range c.config.Known() {
+	asked, _ := c.asked.Get()
+	for _, address := range slices.Concat(c.config.Known(), asked) {
 		if _, err := hostPort(address); err == nil && !slices.Contains(list, address) {
 			list = append(list, address)
 		}

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +56,8 @@ type elsewhere struct {
 	drained event.Value[bool]
 	// reported is the last report of the node.
 	reported event.Value[*clusterv1.NodeStatus]
+	// directory has the nodes that have reported, and the node of the curator if a test put it there.
+	directory event.Value[*hostv1.Directory]
 	// removed is the reason of the tombstone; empty: there is none.
 	removed event.Value[string]
 
@@ -147,16 +150,17 @@ func (e *elsewhere) record(key ed25519.PublicKey) *clusterv1.NodeRecord {
 }
 
 func (e *elsewhere) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreamingServer[clusterv1.WatchResponse]) error {
-	drains, removals := e.drained.Watch(), e.removed.Watch()
+	drains, removals, directories := e.drained.Watch(), e.removed.Watch(), e.directory.Watch()
 	for revision := uint64(1); ; revision++ {
 		key, err := e.caller(stream.Context())
 		if err != nil {
 			return err
 		}
 		_, _ = drains.Latest()
+		directory, _ := directories.Latest()
 		e.mu.Lock()
 		answer := &clusterv1.WatchResponse{
-			Revision: revision, Node: e.record(key), Plugins: e.plugins, Directory: &hostv1.Directory{}, CaCertificates: [][]byte{e.ca.Raw}, OwnerPublicKey: make([]byte, 32),
+			Revision: revision, Node: e.record(key), Plugins: e.plugins, Directory: &hostv1.Directory{Nodes: directory.GetNodes()}, CaCertificates: [][]byte{e.ca.Raw}, OwnerPublicKey: make([]byte, 32),
 		}
 		e.mu.Unlock()
 		if err := stream.Send(answer); err != nil {
@@ -166,6 +170,7 @@ func (e *elsewhere) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreaming
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		case <-drains.Changed():
+		case <-directories.Changed():
 		case <-removals.Changed():
 			_, _ = removals.Latest()
 		}
@@ -173,11 +178,21 @@ func (e *elsewhere) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreaming
 }
 
 func (e *elsewhere) ReportStatus(ctx context.Context, request *clusterv1.ReportStatusRequest) (*clusterv1.ReportStatusResponse, error) {
-	if _, err := e.caller(ctx); err != nil {
+	key, err := e.caller(ctx)
+	if err != nil {
 		return nil, err
 	}
 	e.reported.Set(request.GetStatus())
+	e.enter(&hostv1.DirectoryNode{NodeId: names.NodeID(key), ApiAddress: request.GetStatus().GetApiAddress()})
 	return &clusterv1.ReportStatusResponse{}, nil
+}
+
+// enter puts a node into the directory.
+func (e *elsewhere) enter(node *hostv1.DirectoryNode) {
+	e.directory.Update(func(before *hostv1.Directory) *hostv1.Directory {
+		others := slices.DeleteFunc(slices.Clone(before.GetNodes()), func(n *hostv1.DirectoryNode) bool { return n.GetNodeId() == node.GetNodeId() })
+		return &hostv1.Directory{Nodes: append(others, node)}
+	})
 }
 
 func (e *elsewhere) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) (*clusterv1.IssueSVIDResponse, error) {
@@ -292,6 +307,8 @@ func newNewcomer(t *testing.T, e *elsewhere) (a *alive, ticketFile string) {
 		t.Fatal(err)
 	}
 	digest := sha256.Sum256(content)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.plugins = []*clusterv1.PluginRecord{{
 		Name: "band", Version: "1.0.0", Digests: map[string]string{store.Platform: "sha256:" + hex.EncodeToString(digest[:])},
 		Manifest: &rolev1.Manifest{Name: "band", Roles: []*rolev1.RoleManifest{{Name: "api", StartsFromCache: true}}},

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,12 +12,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/catalog"
+	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
 )
 
@@ -121,6 +126,56 @@ func TestCuratorsHaveMoved(t *testing.T) {
 	a.start()
 	a.until("the cluster again", isIn(membership.Home, ""))
 	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node that was off while all curators moved is told by another node where one is now.
+func TestAnotherNodeNamesTheCurator(t *testing.T) {
+	e := newElsewhere(t)
+	stays, _ := newNewcomer(t, e)
+	stays.parameters.Network = &nodev1.Network{ApiListen: "127.0.0.1:0"}
+	stays.start()
+	stays.until("approval", isIn(membership.Foreign, "reeve node approve"))
+	e.state.Set(clusterv1.NodeState_NODE_STATE_STANDBY)
+	stays.until("the cluster", isIn(membership.Home, "member of the cluster"))
+	entered := func(n int) {
+		t.Helper()
+		if _, err := e.directory.Wait(t.Context(), func(d *hostv1.Directory) bool { return len(d.GetNodes()) == n && d.GetNodes()[0].GetApiAddress() != "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entered(1)
+	a, _ := newNewcomer(t, e)
+	a.start()
+	a.until("the cluster", isIn(membership.Home, "member of the cluster"))
+	entered(2)
+	ctx := a.context()
+	var files filewatch.Watcher
+	kept, err := files.Name(a.layout().Nodes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := os.Stat(a.layout().Nodes()); err != nil; _, err = os.Stat(a.layout().Nodes()) {
+		select {
+		case <-kept.Changed:
+		case <-ctx.Done():
+			t.Fatal("the other node is not kept")
+		}
+	}
+	kept.Stop()
+	files.Wait()
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+	e.move()
+	e.enter(&hostv1.DirectoryNode{NodeId: "reeve-curator", Roles: []*hostv1.DirectoryRole{{
+		Role: "curator", Endpoints: []*rolev1.Endpoint{{Name: roles.CapabilityCluster, Address: e.address}},
+	}}})
+	stays.until("the new curator", func(s *nodev1.Status) bool { return slices.Contains(s.GetCluster().GetCurators(), e.address) })
+	a.start()
+	a.until("the cluster again", isIn(membership.Home, "member of the cluster"))
+	if err := errors.Join(a.end(), stays.end()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -171,7 +171,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),
-		Incarnation: w.node.room.Incarnation(), Kept: held.Curators(), Known: w.knownCurators, Peers: w.net.Peers(),
+		Incarnation: w.node.room.Incarnation(), Kept: held.Curators(), Nodes: held.Nodes(), Known: w.knownCurators, Peers: w.net.Peers(),
 		Generation: held.Generation(), StoreChanged: w.storeChanged,
 	})
 	w.member = membership.New(membership.Config{
@@ -217,7 +217,7 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 		// Whoever makes a node sees at once that its address is taken. Later a role might take it while the core is away, and would have the node be without a core.
 		ListenLater: w.opened.Configuration.Phase == seal.Member,
 		Identity:    w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.node.logPath,
-		Operators: &w.report.Operators, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
+		Operators: &w.report.Operators, Directory: &w.report.Directory, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
 		RecoverStore: w.operate.RecoverStore, Majority: w.operate, ReplaceOwner: w.operate.ReplaceOwner, SetPeers: w.net.SetPeers,
 		Storage: operate.Volume{Keys: w.node.room, Events: w.recorder, Sealing: w.sealing},
 		Unary:   []grpc.UnaryServerInterceptor{unary}, Stream: []grpc.StreamServerInterceptor{stream},

@@ -31,6 +31,7 @@ import (
 	"github.com/reeveproject/reeve/core/nodeapi"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -49,6 +50,7 @@ type api struct {
 	identity event.Value[*identity.Identity]
 	// operators holds nothing until a test sets it.
 	operators event.Value[[]*clusterv1.Operator]
+	directory event.Value[*hostv1.Directory]
 	events    *events.Journal
 	// ahead is how far the node's clock is ahead of the right time; less than zero: behind.
 	ahead atomic.Int64
@@ -173,6 +175,7 @@ func (a *api) config() nodeapi.Config {
 			return filepath.Join(a.dir, role+".log"), role != "unknown"
 		},
 		Operators: &a.operators,
+		Directory: &a.directory,
 		Now: func() time.Time {
 			defer a.asked.Add(1)
 			return a.now()

@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/core/identity"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 	"github.com/reeveproject/reeve/sdk/peercred"
 )
@@ -50,6 +51,7 @@ func (c caller) local() bool { return c.kind == clusterv1.Caller_CALLER_LOCAL }
 type callers struct {
 	identity  *event.Value[*identity.Identity]
 	operators *event.Value[[]*clusterv1.Operator]
+	directory *event.Value[*hostv1.Directory]
 	now       func() time.Time
 }
 
@@ -140,7 +142,11 @@ func (c *callers) present(who caller) (caller, error) {
 		who.name = "operator " + record.GetName()
 		return who, fmt.Errorf("nodeapi: a node does not let operators in by their key, and so not %s: `reeve login` gets a certificate", who.name)
 	}
-	return who, errors.New("nodeapi: the client's key is not that of the cluster's owner")
+	if id := names.NodeID(who.key); c.isNode(id) {
+		who.kind, who.name = clusterv1.Caller_CALLER_NODE, "node "+id
+		return who, nil
+	}
+	return who, errors.New("nodeapi: the client's key is neither that of the cluster's owner nor that of a node of the cluster")
 }
 
 // holder is present for who holds a session.
@@ -177,6 +183,12 @@ func (c *callers) holder(who caller, owner ed25519.PublicKey) (caller, error) {
 		return who, fmt.Errorf("nodeapi: %s has a role (%d) that this version of the node does not know: upgrade the node", who.name, record.GetRole())
 	}
 	return who, nil
+}
+
+// isNode says whether the directory has a node with that ID.
+func (c *callers) isNode(id string) bool {
+	directory, _ := c.directory.Get()
+	return slices.ContainsFunc(directory.GetNodes(), func(node *hostv1.DirectoryNode) bool { return node.GetNodeId() == id })
 }
 
 func (c *callers) find(accept func(*clusterv1.Operator) bool) *clusterv1.Operator {

@@ -24,6 +24,7 @@ var tellable = map[clusterv1.Caller]string{
 	clusterv1.Caller_CALLER_OWNER:    "the cluster's owner",
 	clusterv1.Caller_CALLER_OPERATOR: "operators with the role operator",
 	clusterv1.Caller_CALLER_VIEWER:   "viewers",
+	clusterv1.Caller_CALLER_NODE:     "nodes of the cluster",
 }
 
 // permissions returns what every RPC declares: who may call it, and whether calls are kept. An RPC that says nothing, or permits somebody whom this server

@@ -21,6 +21,7 @@ import (
 	"github.com/reeveproject/reeve/core/identity"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -51,7 +52,7 @@ func TestAnRPCForCallersThatANodeCannotTellIsRefused(t *testing.T) {
 		t.Fatal("they are served")
 	}
 	for _, want := range []string{
-		"/reeve.cluster.v1.NodeService/Watch is for CALLER_NODE", "/reeve.cluster.v1.BootstrapService/Bootstrap is for CALLER_CORE",
+		"/reeve.cluster.v1.BootstrapService/Bootstrap is for CALLER_CORE",
 		"/reeve.cluster.v1.ManagementService/Login is for operators by their key",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -78,7 +79,7 @@ func TestTheGateAdmitsWhomTheRPCNames(t *testing.T) {
 		},
 		callers: &callers{
 			identity:  event.New(&identity.Identity{Owner: key.Public().(ed25519.PublicKey)}),
-			operators: new(event.Value[[]*clusterv1.Operator]), now: time.Now,
+			operators: new(event.Value[[]*clusterv1.Operator]), directory: new(event.Value[*hostv1.Directory]), now: time.Now,
 		},
 	}
 	shows := func(key ed25519.PrivateKey) credentials.TLSInfo {

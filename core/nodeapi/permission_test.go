@@ -20,6 +20,7 @@ import (
 
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -80,7 +81,8 @@ func (a *api) visitors() []visitorOf {
 	a.t.Helper()
 	node, _ := a.identity.Get()
 	operators := a.everybody()
-	foreign, daves := newKey(a.t), newKey(a.t)
+	foreign, daves, member := newKey(a.t), newKey(a.t), newKey(a.t)
+	a.directory.Set(&hostv1.Directory{Nodes: []*hostv1.DirectoryNode{{NodeId: names.NodeID(member.Public().(ed25519.PublicKey))}}})
 	operators[3].PublicKey = daves.Public().(ed25519.PublicKey) // nobody has called yet
 	other := serve(a.t)                                         // of a foreign CA
 	ownerID := names.OwnerKeyID(a.owner.Public().(ed25519.PublicKey))
@@ -99,6 +101,7 @@ func (a *api) visitors() []visitorOf {
 		{name: "an operator who is owner", conn: a.remote(a.operator("caro", caroID)), is: clusterv1.Caller_CALLER_OWNER},
 		{name: "an operator", conn: a.remote(a.operator("alice", aliceID)), is: clusterv1.Caller_CALLER_OPERATOR},
 		{name: "a viewer", conn: a.remote(a.operator("bob", bobID)), is: clusterv1.Caller_CALLER_VIEWER},
+		{name: "a node of the cluster", conn: a.remote(selfSigned(a.t, member)), is: clusterv1.Caller_CALLER_NODE},
 
 		{name: "no certificate", conn: a.remote(nil), refused: handshake},
 		{name: "a foreign key", conn: a.remote(selfSigned(a.t, foreign)), refused: handshake},

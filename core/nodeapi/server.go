@@ -22,6 +22,7 @@ import (
 	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -90,6 +91,8 @@ type Config struct {
 	// Operators is who the cluster's operators are, as the cluster last said. While it holds nothing, and if it is nil, only the owner key and the
 	// local socket are let in.
 	Operators *event.Value[[]*clusterv1.Operator]
+	// Directory has the other nodes of the cluster, which may ask where its curators are; nil: none may.
+	Directory *event.Value[*hostv1.Directory]
 	// Now is the time by which sessions end; nil: time.Now.
 	Now func() time.Time
 
@@ -161,6 +164,9 @@ func New(config Config) (*Server, error) {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
 	}
+	if config.Directory == nil {
+		config.Directory = new(event.Value[*hostv1.Directory])
+	}
 	if config.Operators == nil {
 		config.Operators = new(event.Value[[]*clusterv1.Operator])
 	}
@@ -172,7 +178,7 @@ func New(config Config) (*Server, error) {
 	}
 	s := &Server{
 		config:  config,
-		callers: &callers{identity: config.Identity, operators: config.Operators, now: config.Now},
+		callers: &callers{identity: config.Identity, operators: config.Operators, directory: config.Directory, now: config.Now},
 		audit:   newAudit(config.Recorder),
 		running: newRunning(),
 		held:    held.New(bounds),

@@ -28,6 +28,16 @@ func (s *service) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.
 	return &nodev1.GetStatusResponse{Status: present}, nil
 }
 
+// maxCurators is how many curators another node is told.
+const maxCurators = 16
+
+// ListCurators implements the RPC.
+func (s *service) ListCurators(context.Context, *nodev1.ListCuratorsRequest) (*nodev1.ListCuratorsResponse, error) {
+	present, _ := s.config.Status.Get()
+	curators := present.GetCluster().GetCurators()
+	return &nodev1.ListCuratorsResponse{Curators: curators[:min(len(curators), maxCurators)]}, nil
+}
+
 // WatchStatus implements the RPC.
 func (s *service) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerStreamingServer[nodev1.WatchStatusResponse]) error {
 	watcher := s.config.Status.Watch()

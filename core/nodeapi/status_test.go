@@ -2,15 +2,19 @@ package nodeapi_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/nodeapi"
+	names "github.com/reeveproject/reeve/proto/identity"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -37,6 +41,31 @@ func TestTheStatusIsToldAndWatched(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// Another node of the cluster is told the curators that this one knows, by the key of which its ID is made. One that the directory does not have any more is told nothing.
+func TestAnotherNodeAsksForCurators(t *testing.T) {
+	a := serve(t)
+	key := newKey(t)
+	ask := func() (*nodev1.ListCuratorsResponse, error) {
+		return nodev1.NewNodeServiceClient(a.remote(selfSigned(t, key))).ListCurators(a.context(), &nodev1.ListCuratorsRequest{})
+	}
+	if answer, err := ask(); err == nil {
+		t.Errorf("a node of which nobody knows is told %v", answer)
+	}
+	a.directory.Set(&hostv1.Directory{Nodes: []*hostv1.DirectoryNode{{NodeId: names.NodeID(key.Public().(ed25519.PublicKey))}}})
+	curators := make([]string, 20)
+	for i := range curators {
+		curators[i] = fmt.Sprintf("192.0.2.%d:7443", i)
+	}
+	a.status.Set(&nodev1.Status{Cluster: &nodev1.ClusterAccess{Curators: curators}})
+	if answer, err := ask(); err != nil || !slices.Equal(answer.GetCurators(), curators[:16]) {
+		t.Errorf("%v, %v", answer.GetCurators(), err)
+	}
+	a.directory.Set(&hostv1.Directory{})
+	if answer, err := ask(); err == nil {
+		t.Errorf("a node that was removed is told %v", answer)
 	}
 }
 

@@ -13,8 +13,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/inorder"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -148,7 +150,12 @@ func TestLocked(t *testing.T) {
 	conn := a.local()
 	for i := range methods.Len() {
 		err := a.callEmpty(conn, methods.Get(i))
+		permission := proto.GetExtension(methods.Get(i).Options(), clusterv1.E_Permission).(*clusterv1.Permission)
 		switch name := string(methods.Get(i).Name()); {
+		case !slices.Contains(permission.GetCallers(), clusterv1.Caller_CALLER_LOCAL):
+			if status.Code(err) != codes.PermissionDenied {
+				t.Errorf("%s: %v", name, err)
+			}
 		case slices.Contains(open, name):
 			if code := status.Code(err); code != codes.OK && code != codes.InvalidArgument {
 				t.Errorf("%s: %v", name, err)

@@ -71,6 +71,9 @@ func (l Layout) Assignment() string { return filepath.Join(l.Data, "cache", "ass
 // Curators caches the last known addresses of the curators.
 func (l Layout) Curators() string { return filepath.Join(l.Data, "cache", "curators.json") }
 
+// Nodes caches where other nodes serve their own API.
+func (l Layout) Nodes() string { return filepath.Join(l.Data, "cache", "nodes.json") }
+
 // Generation keeps which generation of the cluster's store the node follows.
 func (l Layout) Generation() string { return filepath.Join(l.Data, "cache", "generation.json") }
 

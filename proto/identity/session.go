@@ -82,17 +82,8 @@ func VerifySession(chain []*x509.Certificate, roots []*x509.Certificate, trustDo
 	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
 		return Session{}, errors.New("identity: the certificate is that of an authority")
 	}
-	pool, intermediates := x509.NewCertPool(), x509.NewCertPool()
-	for _, root := range roots {
-		pool.AddCert(root)
-	}
-	for _, certificate := range chain[1:] {
-		intermediates.AddCert(certificate)
-	}
-	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: pool, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}); err != nil {
-		return Session{}, fmt.Errorf("identity: %w", err)
+	if err := verifyChain(chain, roots, x509.ExtKeyUsageClientAuth, now); err != nil {
+		return Session{}, err
 	}
 	if !now.Before(session.Ends) {
 		return Session{}, fmt.Errorf("identity: the session ended at %s", session.Ends.UTC().Format(time.RFC3339))

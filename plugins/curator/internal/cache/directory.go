@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"math/bits"
+	"net/netip"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -111,6 +112,10 @@ func nodeOf(id string, from sources) *hostv1.DirectoryNode {
 		node.Assigned.Roles = append(node.Assigned.Roles, assignment.GetRole())
 	}
 	slices.Sort(node.Assigned.Roles)
+	// Nothing but an address takes room in everybody's directory.
+	if _, err := netip.ParseAddrPort(status.GetApiAddress()); err == nil {
+		node.ApiAddress = status.GetApiAddress()
+	}
 	for _, instance := range status.GetInstances() {
 		// A node says what it likes of itself: it is shown with the roles that it was given only.
 		if !slices.ContainsFunc(record.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool { return assignment.GetRole() == instance.GetRole() }) {

@@ -3,6 +3,7 @@ package cache_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -65,6 +66,19 @@ func TestDirectoryHasAssignedRolesOnly(t *testing.T) {
 	r.await("no roles", func(snapshot *cache.Snapshot) bool {
 		return snapshot.Statuses[id] != nil && len(snapshot.Nodes[id].GetRoles()) == 0 && len(rolesOf(snapshot)) == 0
 	})
+}
+
+// A node is shown with the address of its own API if it is one. Any other text would take room in everybody's directory.
+func TestDirectoryHasTheAddressOfTheNodesAPI(t *testing.T) {
+	r := run(t, nil)
+	id := r.put()
+	for _, c := range []struct{ reported, shown string }{{"[2001:db8::1]:7444", "[2001:db8::1]:7444"}, {"name.example:7444", ""}, {"192.0.2.1:7444", "192.0.2.1:7444"}, {strings.Repeat("x", 4096), ""}} {
+		r.keep("status/"+id, &clusterv1.NodeStatus{NodeId: id, ApiAddress: c.reported})
+		snapshot := r.await(c.reported, func(snapshot *cache.Snapshot) bool { return snapshot.Statuses[id].GetApiAddress() == c.reported })
+		if nodes := snapshot.Directory.GetNodes(); len(nodes) != 1 || nodes[0].GetApiAddress() != c.shown {
+			t.Errorf("%q: %v", c.reported, nodes)
+		}
+	}
 }
 
 // One node cannot have machines turn to nobody else: one address of it counts, and only that of the role that serves the cluster API.

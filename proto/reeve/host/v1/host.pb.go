@@ -725,7 +725,9 @@ type DirectoryNode struct {
 	// The roles that are assigned to it and run, or did when the node last reported.
 	Roles []*DirectoryRole `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
 	// The names of all roles that are assigned to it; not set: the curator that told is older than this field, and does not say.
-	Assigned      *AssignedRoles `protobuf:"bytes,6,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	Assigned *AssignedRoles `protobuf:"bytes,6,opt,name=assigned,proto3" json:"assigned,omitempty"`
+	// Where the node serves its own API: an IP address and a port. Empty: on its local socket only, or it has not said yet.
+	ApiAddress    string `protobuf:"bytes,7,opt,name=api_address,json=apiAddress,proto3" json:"api_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +802,13 @@ func (x *DirectoryNode) GetAssigned() *AssignedRoles {
 		return x.Assigned
 	}
 	return nil
+}
+
+func (x *DirectoryNode) GetApiAddress() string {
+	if x != nil {
+		return x.ApiAddress
+	}
+	return ""
 }
 
 type AssignedRoles struct {
@@ -2260,14 +2269,16 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\v2\x1c.reeve.host.v1.DirectoryNodeR\x05nodes\x12.\n" +
 	"\x10store_generation\x18\x03 \x01(\x04H\x00R\x0fstoreGeneration\x88\x01\x01\x12.\n" +
 	"\x13store_generation_id\x18\x04 \x01(\fR\x11storeGenerationIdB\x13\n" +
-	"\x11_store_generation\"\xcb\x02\n" +
+	"\x11_store_generation\"\xec\x02\n" +
 	"\rDirectoryNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
 	"\ahealthy\x18\x03 \x01(\bR\ahealthy\x12@\n" +
 	"\x06labels\x18\x04 \x03(\v2(.reeve.host.v1.DirectoryNode.LabelsEntryR\x06labels\x122\n" +
 	"\x05roles\x18\x05 \x03(\v2\x1c.reeve.host.v1.DirectoryRoleR\x05roles\x128\n" +
-	"\bassigned\x18\x06 \x01(\v2\x1c.reeve.host.v1.AssignedRolesR\bassigned\x1a9\n" +
+	"\bassigned\x18\x06 \x01(\v2\x1c.reeve.host.v1.AssignedRolesR\bassigned\x12\x1f\n" +
+	"\vapi_address\x18\a \x01(\tR\n" +
+	"apiAddress\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"%\n" +

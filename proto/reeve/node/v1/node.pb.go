@@ -2073,6 +2073,87 @@ func (x *SetPeersResponse) GetPeers() []string {
 	return nil
 }
 
+type ListCuratorsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCuratorsRequest) Reset() {
+	*x = ListCuratorsRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCuratorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCuratorsRequest) ProtoMessage() {}
+
+func (x *ListCuratorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCuratorsRequest.ProtoReflect.Descriptor instead.
+func (*ListCuratorsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
+}
+
+type ListCuratorsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 16, each host:port.
+	Curators      []string `protobuf:"bytes,1,rep,name=curators,proto3" json:"curators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCuratorsResponse) Reset() {
+	*x = ListCuratorsResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCuratorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCuratorsResponse) ProtoMessage() {}
+
+func (x *ListCuratorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCuratorsResponse.ProtoReflect.Descriptor instead.
+func (*ListCuratorsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListCuratorsResponse) GetCurators() []string {
+	if x != nil {
+		return x.Curators
+	}
+	return nil
+}
+
 type ReplaceOwnerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new owner's Ed25519 public key: 32 bytes.
@@ -2085,7 +2166,7 @@ type ReplaceOwnerRequest struct {
 
 func (x *ReplaceOwnerRequest) Reset() {
 	*x = ReplaceOwnerRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2178,7 @@ func (x *ReplaceOwnerRequest) String() string {
 func (*ReplaceOwnerRequest) ProtoMessage() {}
 
 func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2191,7 @@ func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
@@ -2137,7 +2218,7 @@ type ReplaceOwnerResponse struct {
 
 func (x *ReplaceOwnerResponse) Reset() {
 	*x = ReplaceOwnerResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2230,7 @@ func (x *ReplaceOwnerResponse) String() string {
 func (*ReplaceOwnerResponse) ProtoMessage() {}
 
 func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2243,7 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReplaceOwnerResponse) GetWaitingNodes() []string {
@@ -2180,7 +2261,7 @@ type GetRecoveryFileRequest struct {
 
 func (x *GetRecoveryFileRequest) Reset() {
 	*x = GetRecoveryFileRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2273,7 @@ func (x *GetRecoveryFileRequest) String() string {
 func (*GetRecoveryFileRequest) ProtoMessage() {}
 
 func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[36]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2286,7 @@ func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileRequest.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 type GetRecoveryFileResponse struct {
@@ -2220,7 +2301,7 @@ type GetRecoveryFileResponse struct {
 
 func (x *GetRecoveryFileResponse) Reset() {
 	*x = GetRecoveryFileResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2313,7 @@ func (x *GetRecoveryFileResponse) String() string {
 func (*GetRecoveryFileResponse) ProtoMessage() {}
 
 func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[37]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2326,7 @@ func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileResponse.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetRecoveryFileResponse) GetFile() []byte {
@@ -2272,7 +2353,7 @@ type UnlockRequest struct {
 
 func (x *UnlockRequest) Reset() {
 	*x = UnlockRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2365,7 @@ func (x *UnlockRequest) String() string {
 func (*UnlockRequest) ProtoMessage() {}
 
 func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[38]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2378,7 @@ func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockRequest.ProtoReflect.Descriptor instead.
 func (*UnlockRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UnlockRequest) GetRecovered() []byte {
@@ -2317,7 +2398,7 @@ type UnlockResponse struct {
 
 func (x *UnlockResponse) Reset() {
 	*x = UnlockResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2410,7 @@ func (x *UnlockResponse) String() string {
 func (*UnlockResponse) ProtoMessage() {}
 
 func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[39]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2423,7 @@ func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockResponse.ProtoReflect.Descriptor instead.
 func (*UnlockResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UnlockResponse) GetNotes() []string {
@@ -2362,7 +2443,7 @@ type SealRequest struct {
 
 func (x *SealRequest) Reset() {
 	*x = SealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2455,7 @@ func (x *SealRequest) String() string {
 func (*SealRequest) ProtoMessage() {}
 
 func (x *SealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[40]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2468,7 @@ func (x *SealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealRequest.ProtoReflect.Descriptor instead.
 func (*SealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SealRequest) GetDryRun() bool {
@@ -2405,7 +2486,7 @@ type SealResponse struct {
 
 func (x *SealResponse) Reset() {
 	*x = SealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2498,7 @@ func (x *SealResponse) String() string {
 func (*SealResponse) ProtoMessage() {}
 
 func (x *SealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[41]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2511,7 @@ func (x *SealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealResponse.ProtoReflect.Descriptor instead.
 func (*SealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 type RotateKeysRequest struct {
@@ -2449,7 +2530,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2542,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[42]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2555,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RotateKeysRequest) GetNuk() bool {
@@ -2520,7 +2601,7 @@ type RotateKeysResponse struct {
 
 func (x *RotateKeysResponse) Reset() {
 	*x = RotateKeysResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2613,7 @@ func (x *RotateKeysResponse) String() string {
 func (*RotateKeysResponse) ProtoMessage() {}
 
 func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[43]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2626,7 @@ func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResponse.ProtoReflect.Descriptor instead.
 func (*RotateKeysResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 type ResealRequest struct {
@@ -2560,7 +2641,7 @@ type ResealRequest struct {
 
 func (x *ResealRequest) Reset() {
 	*x = ResealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[44]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2653,7 @@ func (x *ResealRequest) String() string {
 func (*ResealRequest) ProtoMessage() {}
 
 func (x *ResealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[44]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2666,7 @@ func (x *ResealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealRequest.ProtoReflect.Descriptor instead.
 func (*ResealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ResealRequest) GetPcrs() map[uint32][]byte {
@@ -2612,7 +2693,7 @@ type ResealResponse struct {
 
 func (x *ResealResponse) Reset() {
 	*x = ResealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[45]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2705,7 @@ func (x *ResealResponse) String() string {
 func (*ResealResponse) ProtoMessage() {}
 
 func (x *ResealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[45]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2718,7 @@ func (x *ResealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealResponse.ProtoReflect.Descriptor instead.
 func (*ResealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ResealResponse) GetPcrs() []uint32 {
@@ -2794,7 +2875,10 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x05peers\x18\x01 \x03(\tB\x04\xd8\xf3\x18\x01R\x05peers\x12\x1d\n" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"(\n" +
 	"\x10SetPeersResponse\x12\x14\n" +
-	"\x05peers\x18\x01 \x03(\tR\x05peers\"^\n" +
+	"\x05peers\x18\x01 \x03(\tR\x05peers\"\x15\n" +
+	"\x13ListCuratorsRequest\"2\n" +
+	"\x14ListCuratorsResponse\x12\x1a\n" +
+	"\bcurators\x18\x01 \x03(\tR\bcurators\"^\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\x1d\n" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\";\n" +
@@ -2830,7 +2914,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xef\x0f\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xd1\x10\n" +
 	"\vNodeService\x12Z\n" +
 	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
@@ -2886,7 +2970,9 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x02\x04\x03\x18\x01\x12W\n" +
 	"\bSetPeers\x12\x1e.reeve.node.v1.SetPeersRequest\x1a\x1f.reeve.node.v1.SetPeersResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
-	"\x02\x04\x03\x18\x01\x12b\n" +
+	"\x02\x04\x03\x18\x01\x12`\n" +
+	"\fListCurators\x12\".reeve.node.v1.ListCuratorsRequest\x1a#.reeve.node.v1.ListCuratorsResponse\"\a\xd2\xf3\x18\x03\n" +
+	"\x01\x02\x12b\n" +
 	"\fReplaceOwner\x12\".reeve.node.v1.ReplaceOwnerRequest\x1a#.reeve.node.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x04\x18\x01B:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
@@ -2903,7 +2989,7 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_reeve_node_v1_node_proto_goTypes = []any{
 	(Severity)(0),                   // 0: reeve.node.v1.Severity
 	(*GetStatusRequest)(nil),        // 1: reeve.node.v1.GetStatusRequest
@@ -2940,61 +3026,63 @@ var file_reeve_node_v1_node_proto_goTypes = []any{
 	(*RecoverQuorumResponse)(nil),   // 32: reeve.node.v1.RecoverQuorumResponse
 	(*SetPeersRequest)(nil),         // 33: reeve.node.v1.SetPeersRequest
 	(*SetPeersResponse)(nil),        // 34: reeve.node.v1.SetPeersResponse
-	(*ReplaceOwnerRequest)(nil),     // 35: reeve.node.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),    // 36: reeve.node.v1.ReplaceOwnerResponse
-	(*GetRecoveryFileRequest)(nil),  // 37: reeve.node.v1.GetRecoveryFileRequest
-	(*GetRecoveryFileResponse)(nil), // 38: reeve.node.v1.GetRecoveryFileResponse
-	(*UnlockRequest)(nil),           // 39: reeve.node.v1.UnlockRequest
-	(*UnlockResponse)(nil),          // 40: reeve.node.v1.UnlockResponse
-	(*SealRequest)(nil),             // 41: reeve.node.v1.SealRequest
-	(*SealResponse)(nil),            // 42: reeve.node.v1.SealResponse
-	(*RotateKeysRequest)(nil),       // 43: reeve.node.v1.RotateKeysRequest
-	(*RotateKeysResponse)(nil),      // 44: reeve.node.v1.RotateKeysResponse
-	(*ResealRequest)(nil),           // 45: reeve.node.v1.ResealRequest
-	(*ResealResponse)(nil),          // 46: reeve.node.v1.ResealResponse
-	nil,                             // 47: reeve.node.v1.Event.DetailsEntry
-	nil,                             // 48: reeve.node.v1.ResealRequest.PcrsEntry
-	(*v1.Membership)(nil),           // 49: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),          // 50: reeve.cluster.v1.NodeStatus
-	(*v12.StoreStatus)(nil),         // 51: reeve.consensus.v1.StoreStatus
-	(*v11.StorageStatus)(nil),       // 52: reeve.cluster.v1.StorageStatus
-	(*v13.Manifest)(nil),            // 53: reeve.role.v1.Manifest
-	(*timestamppb.Timestamp)(nil),   // 54: google.protobuf.Timestamp
-	(*v11.InstanceStatus)(nil),      // 55: reeve.cluster.v1.InstanceStatus
-	(*v11.RoleGrants)(nil),          // 56: reeve.cluster.v1.RoleGrants
-	(*v12.UserUsage)(nil),           // 57: reeve.consensus.v1.UserUsage
-	(v13.SplitBehaviour)(0),         // 58: reeve.role.v1.SplitBehaviour
-	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
-	(v11.Tier)(0),                   // 60: reeve.cluster.v1.Tier
-	(*v11.Missing)(nil),             // 61: reeve.cluster.v1.Missing
-	(*v12.MemberState)(nil),         // 62: reeve.consensus.v1.MemberState
+	(*ListCuratorsRequest)(nil),     // 35: reeve.node.v1.ListCuratorsRequest
+	(*ListCuratorsResponse)(nil),    // 36: reeve.node.v1.ListCuratorsResponse
+	(*ReplaceOwnerRequest)(nil),     // 37: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),    // 38: reeve.node.v1.ReplaceOwnerResponse
+	(*GetRecoveryFileRequest)(nil),  // 39: reeve.node.v1.GetRecoveryFileRequest
+	(*GetRecoveryFileResponse)(nil), // 40: reeve.node.v1.GetRecoveryFileResponse
+	(*UnlockRequest)(nil),           // 41: reeve.node.v1.UnlockRequest
+	(*UnlockResponse)(nil),          // 42: reeve.node.v1.UnlockResponse
+	(*SealRequest)(nil),             // 43: reeve.node.v1.SealRequest
+	(*SealResponse)(nil),            // 44: reeve.node.v1.SealResponse
+	(*RotateKeysRequest)(nil),       // 45: reeve.node.v1.RotateKeysRequest
+	(*RotateKeysResponse)(nil),      // 46: reeve.node.v1.RotateKeysResponse
+	(*ResealRequest)(nil),           // 47: reeve.node.v1.ResealRequest
+	(*ResealResponse)(nil),          // 48: reeve.node.v1.ResealResponse
+	nil,                             // 49: reeve.node.v1.Event.DetailsEntry
+	nil,                             // 50: reeve.node.v1.ResealRequest.PcrsEntry
+	(*v1.Membership)(nil),           // 51: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),          // 52: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),         // 53: reeve.consensus.v1.StoreStatus
+	(*v11.StorageStatus)(nil),       // 54: reeve.cluster.v1.StorageStatus
+	(*v13.Manifest)(nil),            // 55: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil),   // 56: google.protobuf.Timestamp
+	(*v11.InstanceStatus)(nil),      // 57: reeve.cluster.v1.InstanceStatus
+	(*v11.RoleGrants)(nil),          // 58: reeve.cluster.v1.RoleGrants
+	(*v12.UserUsage)(nil),           // 59: reeve.consensus.v1.UserUsage
+	(v13.SplitBehaviour)(0),         // 60: reeve.role.v1.SplitBehaviour
+	(*durationpb.Duration)(nil),     // 61: google.protobuf.Duration
+	(v11.Tier)(0),                   // 62: reeve.cluster.v1.Tier
+	(*v11.Missing)(nil),             // 63: reeve.cluster.v1.Missing
+	(*v12.MemberState)(nil),         // 64: reeve.consensus.v1.MemberState
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
 	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	49, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	50, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	51, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	52, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
 	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	51, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
-	52, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
-	53, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	54, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
+	53, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	54, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
+	55, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	56, // 8: reeve.node.v1.ReadLogRequest.since:type_name -> google.protobuf.Timestamp
 	17, // 9: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	54, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	56, // 10: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 11: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	47, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	55, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
-	56, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	49, // 12: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	57, // 13: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	58, // 14: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
 	20, // 15: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
-	57, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
-	58, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	59, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
-	60, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
-	61, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
-	62, // 21: reeve.node.v1.GetStoreMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
-	62, // 22: reeve.node.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
-	62, // 23: reeve.node.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
-	48, // 24: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
+	59, // 16: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	60, // 17: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	61, // 18: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
+	62, // 19: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	63, // 20: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	64, // 21: reeve.node.v1.GetStoreMemberResponse.member:type_name -> reeve.consensus.v1.MemberState
+	64, // 22: reeve.node.v1.PromiseRecoveryResponse.member:type_name -> reeve.consensus.v1.MemberState
+	64, // 23: reeve.node.v1.RecoverQuorumResponse.member:type_name -> reeve.consensus.v1.MemberState
+	50, // 24: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
 	1,  // 25: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
 	3,  // 26: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
 	7,  // 27: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
@@ -3009,36 +3097,38 @@ var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	29, // 36: reeve.node.v1.NodeService.AbandonRecovery:input_type -> reeve.node.v1.AbandonRecoveryRequest
 	31, // 37: reeve.node.v1.NodeService.RecoverQuorum:input_type -> reeve.node.v1.RecoverQuorumRequest
 	18, // 38: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
-	37, // 39: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
-	39, // 40: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
-	41, // 41: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
-	43, // 42: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
-	45, // 43: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
+	39, // 39: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
+	41, // 40: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
+	43, // 41: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
+	45, // 42: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
+	47, // 43: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
 	33, // 44: reeve.node.v1.NodeService.SetPeers:input_type -> reeve.node.v1.SetPeersRequest
-	35, // 45: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 46: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 47: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 48: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 49: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 50: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 51: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
-	16, // 52: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	22, // 53: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	24, // 54: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	26, // 55: reeve.node.v1.NodeService.GetStoreMember:output_type -> reeve.node.v1.GetStoreMemberResponse
-	28, // 56: reeve.node.v1.NodeService.PromiseRecovery:output_type -> reeve.node.v1.PromiseRecoveryResponse
-	30, // 57: reeve.node.v1.NodeService.AbandonRecovery:output_type -> reeve.node.v1.AbandonRecoveryResponse
-	32, // 58: reeve.node.v1.NodeService.RecoverQuorum:output_type -> reeve.node.v1.RecoverQuorumResponse
-	19, // 59: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
-	38, // 60: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
-	40, // 61: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
-	42, // 62: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
-	44, // 63: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
-	46, // 64: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
-	34, // 65: reeve.node.v1.NodeService.SetPeers:output_type -> reeve.node.v1.SetPeersResponse
-	36, // 66: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	46, // [46:67] is the sub-list for method output_type
-	25, // [25:46] is the sub-list for method input_type
+	35, // 45: reeve.node.v1.NodeService.ListCurators:input_type -> reeve.node.v1.ListCuratorsRequest
+	37, // 46: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 47: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 48: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 49: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 50: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 51: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 52: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
+	16, // 53: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	22, // 54: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	24, // 55: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	26, // 56: reeve.node.v1.NodeService.GetStoreMember:output_type -> reeve.node.v1.GetStoreMemberResponse
+	28, // 57: reeve.node.v1.NodeService.PromiseRecovery:output_type -> reeve.node.v1.PromiseRecoveryResponse
+	30, // 58: reeve.node.v1.NodeService.AbandonRecovery:output_type -> reeve.node.v1.AbandonRecoveryResponse
+	32, // 59: reeve.node.v1.NodeService.RecoverQuorum:output_type -> reeve.node.v1.RecoverQuorumResponse
+	19, // 60: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	40, // 61: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
+	42, // 62: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
+	44, // 63: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
+	46, // 64: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
+	48, // 65: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
+	34, // 66: reeve.node.v1.NodeService.SetPeers:output_type -> reeve.node.v1.SetPeersResponse
+	36, // 67: reeve.node.v1.NodeService.ListCurators:output_type -> reeve.node.v1.ListCuratorsResponse
+	38, // 68: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	47, // [47:69] is the sub-list for method output_type
+	25, // [25:47] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -3055,7 +3145,7 @@ func file_reeve_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,7 @@ const (
 	NodeService_RotateKeys_FullMethodName      = "/reeve.node.v1.NodeService/RotateKeys"
 	NodeService_Reseal_FullMethodName          = "/reeve.node.v1.NodeService/Reseal"
 	NodeService_SetPeers_FullMethodName        = "/reeve.node.v1.NodeService/SetPeers"
+	NodeService_ListCurators_FullMethodName    = "/reeve.node.v1.NodeService/ListCurators"
 	NodeService_ReplaceOwner_FullMethodName    = "/reeve.node.v1.NodeService/ReplaceOwner"
 )
 
@@ -100,6 +101,9 @@ type NodeServiceClient interface {
 	// SetPeers tells the node on which machines other nodes of its cluster may be, besides those that its parameters name (network.peers): for a node whose others all got new addresses.
 	// They take the place of those of the call before, and stay over restarts. InvalidArgument if one is neither an address nor a DNS name.
 	SetPeers(ctx context.Context, in *SetPeersRequest, opts ...grpc.CallOption) (*SetPeersResponse, error)
+	// ListCurators tells another node of the cluster where this one knows curators: one that was off while all of them moved finds none by itself. The answer is a hint, since a curator proves
+	// to be one.
+	ListCurators(ctx context.Context, in *ListCuratorsRequest, opts ...grpc.CallOption) (*ListCuratorsResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
@@ -343,6 +347,16 @@ func (c *nodeServiceClient) SetPeers(ctx context.Context, in *SetPeersRequest, o
 	return out, nil
 }
 
+func (c *nodeServiceClient) ListCurators(ctx context.Context, in *ListCuratorsRequest, opts ...grpc.CallOption) (*ListCuratorsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCuratorsResponse)
+	err := c.cc.Invoke(ctx, NodeService_ListCurators_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceOwnerResponse)
@@ -409,6 +423,9 @@ type NodeServiceServer interface {
 	// SetPeers tells the node on which machines other nodes of its cluster may be, besides those that its parameters name (network.peers): for a node whose others all got new addresses.
 	// They take the place of those of the call before, and stay over restarts. InvalidArgument if one is neither an address nor a DNS name.
 	SetPeers(context.Context, *SetPeersRequest) (*SetPeersResponse, error)
+	// ListCurators tells another node of the cluster where this one knows curators: one that was off while all of them moved finds none by itself. The answer is a hint, since a curator proves
+	// to be one.
+	ListCurators(context.Context, *ListCuratorsRequest) (*ListCuratorsResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
@@ -481,6 +498,9 @@ func (UnimplementedNodeServiceServer) Reseal(context.Context, *ResealRequest) (*
 }
 func (UnimplementedNodeServiceServer) SetPeers(context.Context, *SetPeersRequest) (*SetPeersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetPeers not implemented")
+}
+func (UnimplementedNodeServiceServer) ListCurators(context.Context, *ListCuratorsRequest) (*ListCuratorsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCurators not implemented")
 }
 func (UnimplementedNodeServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
@@ -834,6 +854,24 @@ func _NodeService_SetPeers_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_ListCurators_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCuratorsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).ListCurators(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_ListCurators_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).ListCurators(ctx, req.(*ListCuratorsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceOwnerRequest)
 	if err := dec(in); err != nil {
@@ -922,6 +960,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetPeers",
 			Handler:    _NodeService_SetPeers_Handler,
+		},
+		{
+			MethodName: "ListCurators",
+			Handler:    _NodeService_ListCurators_Handler,
 		},
 		{
 			MethodName: "ReplaceOwner",
