@@ -34,10 +34,10 @@ type Listener struct {
 	gone bool         // the machine does not have the address any more
 }
 
-// Listen listens now or, if later is set and somebody else has the address or the machine does not have it, later. Otherwise it fails. told is told of the address that is
-// listened on, or else why none is, with every try.
-func Listen(address string, later bool, told func(address string, problem error)) (*Listener, error) {
-	l, err := listen(address, later, told)
+// Listen listens now, or later if the machine does not have the address now or, with awaitFree, if another program listens there. Otherwise it fails. told is told of the
+// address that is listened on, or else why none is, with every try.
+func Listen(address string, awaitFree bool, told func(address string, problem error)) (*Listener, error) {
+	l, err := listen(address, awaitFree, told)
 	if err != nil {
 		return nil, err
 	}
@@ -49,18 +49,26 @@ func Listen(address string, later bool, told func(address string, problem error)
 	return l, nil
 }
 
-func listen(address string, later bool, told func(address string, problem error)) (*Listener, error) {
+func listen(address string, awaitFree bool, told func(address string, problem error)) (*Listener, error) {
 	closed := make(chan struct{})
 	l := &Listener{address: address, told: told, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.take(); err != nil {
-		if !later || !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		if !errors.Is(err, unix.EADDRNOTAVAIL) && !(awaitFree && errors.Is(err, unix.EADDRINUSE)) {
 			return nil, err
 		}
 		l.told("", err)
 	}
 	return l, nil
+}
+
+// Advice is what to do about a problem that told was told of.
+func Advice(problem error) string {
+	if errors.Is(problem, unix.EADDRNOTAVAIL) {
+		return "give the machine the address"
+	}
+	return "stop the process that listens there"
 }
 
 // open takes the address, or tells why not.

@@ -112,7 +112,7 @@ func (m *Metrics) listens(address string, problem error) {
 	m.address.Set(address)
 	text := ""
 	if problem != nil {
-		text = strings.TrimPrefix(m.unserved(problem).Error(), "metrics: ") + ": stop the process that listens there, or change the parameter; it is tried again every second"
+		text = strings.TrimPrefix(m.unserved(problem).Error(), "metrics: ") + ": " + listening.Advice(problem) + ", or change the parameter; it is tried again every second"
 	}
 	former, _ := m.problem.Get()
 	m.problem.Set(text)

@@ -33,8 +33,9 @@ func TestMetricsAddressThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestAPIAddressThatIsTaken: a machine that becomes a node refuses an address that somebody else has. One that is a member runs without it: a role may have taken it while no core ran.
-func TestAPIAddressThatIsTaken(t *testing.T) {
+// TestAPIAddress: a machine that becomes a node refuses an address on which somebody else listens. One that is a member runs without it: a role may have taken it while no core
+// ran. Each runs without an address that the machine does not have.
+func TestAPIAddress(t *testing.T) {
 	e := newElsewhere(t)
 	a, _ := newNewcomer(t, e)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,9 +49,13 @@ func TestAPIAddressThatIsTaken(t *testing.T) {
 	if err := <-a.ended; err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "network.api_listen") {
 		t.Errorf("a machine that is no member yet: %v", err)
 	}
-	a.parameters.Network = nil
+	a.parameters.Network = &nodev1.Network{ApiListen: "192.0.2.1:7444"} // of documentation, so no machine's
 	a.start()
 	a.until("approval", isIn(membership.Foreign, "reeve node approve"))
+	a.until("degraded before it is a member", func(s *nodev1.Status) bool {
+		problem := s.GetNode().GetProblem()
+		return strings.Contains(problem, "192.0.2.1:7444") && strings.Contains(problem, "give the machine the address") && s.GetNode().GetApiAddress() == ""
+	})
 	e.state.Set(clusterv1.NodeState_NODE_STATE_STANDBY)
 	a.until("the cluster", isIn(membership.Home, "member of the cluster"))
 	if err := a.end(); err != nil {

@@ -215,8 +215,8 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 	return nodeapi.New(nodeapi.Config{
 		Log: w.log.Named("nodeapi"), Socket: w.node.socket, Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.report.Status,
 		// Whoever makes a node sees at once that its address is taken. Later a role might take it while the core is away, and would have the node be without a core.
-		ListenLater: w.opened.Configuration.Phase == seal.Member,
-		Identity:    w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.node.logPath,
+		AwaitFree: w.opened.Configuration.Phase == seal.Member,
+		Identity:  w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.node.logPath,
 		Operators: &w.report.Operators, Directory: &w.report.Directory, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
 		RecoverStore: w.operate.RecoverStore, Majority: w.operate, ReplaceOwner: w.operate.ReplaceOwner, SetPeers: w.net.SetPeers,
 		Storage: operate.Volume{Keys: w.node.room, Events: w.recorder, Sealing: w.sealing},

@@ -19,7 +19,7 @@ func TestAddressThatIsTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	config := a.config()
-	config.Listen, config.ListenLater = taken.Addr().String(), true
+	config.Listen, config.AwaitFree = taken.Addr().String(), true
 	a.runWith(config)
 	problem, _ := a.server.Problem().Get()
 	for _, part := range []string{config.Listen, "address already in use", "network.api_listen"} {
@@ -52,7 +52,7 @@ func TestEndWithoutItsAddress(t *testing.T) {
 	a := serve(t)
 	address := a.server.Address()
 	config := a.config()
-	config.Socket, config.Listen, config.ListenLater = listen(t, a.socket+"2"), address, true
+	config.Socket, config.Listen, config.AwaitFree = listen(t, a.socket+"2"), address, true
 	second, err := nodeapi.New(config)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestEndWithoutItsAddress(t *testing.T) {
 	}
 	a.stop()
 	config = a.config()
-	config.Listen, config.ListenLater = "127.0.0.1:nonsense", true
+	config.Listen, config.AwaitFree = "127.0.0.1:nonsense", true
 	if server, err := nodeapi.New(config); err == nil || !strings.Contains(err.Error(), "network.api_listen") {
 		t.Errorf("%v, %v", server, err)
 	}

@@ -207,7 +207,7 @@ func (t *turn) Addr() net.Addr {
 
 // listen listens for TCP.
 func (s *Server) listen() (net.Listener, error) {
-	listener, err := listening.Listen(s.config.Listen, s.config.ListenLater, s.listens)
+	listener, err := listening.Listen(s.config.Listen, s.config.AwaitFree, s.listens)
 	if err != nil {
 		return nil, s.unserved(err)
 	}
@@ -223,11 +223,7 @@ func (s *Server) listens(address string, problem error) {
 	former, _ := s.problem.Get()
 	text := ""
 	if problem != nil {
-		advice := "stop the process that listens there"
-		if errors.Is(problem, unix.EADDRNOTAVAIL) {
-			advice = "give the machine the address"
-		}
-		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": " + advice + ", or change the parameter; it is tried again every second, and the local socket is served"
+		text = strings.TrimPrefix(s.unserved(problem).Error(), "nodeapi: ") + ": " + listening.Advice(problem) + ", or change the parameter; it is tried again every second, and the local socket is served"
 	}
 	switch {
 	case text == former && text != "":

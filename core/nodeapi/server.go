@@ -76,8 +76,9 @@ type Config struct {
 	Socket *Socket
 	// Listen is host:port for TCP; port 0: a free one; empty: the API is served on the socket only.
 	Listen string
-	// ListenLater has the server be made although somebody else has that address, or the machine does not have it yet: it is tried again every second, and Problem says so.
-	ListenLater bool
+	// AwaitFree has the server be made although another program listens there: it is tried again every second, and Problem says so. An address that the machine does not have
+	// is always awaited so.
+	AwaitFree bool
 	// Status is what GetStatus and WatchStatus answer.
 	Status *event.Value[*nodev1.Status]
 	// Identity has the SVID with which the server proves itself over TCP, and the owner's key.
@@ -158,7 +159,7 @@ type door struct {
 	server   *grpc.Server
 }
 
-// New listens; nothing is answered before Run. It fails if the socket or the port cannot be had (see ListenLater), and if an RPC does not declare who may
+// New listens; nothing is answered before Run. It fails if it cannot listen (see AwaitFree), and if an RPC does not declare who may
 // call it.
 func New(config Config) (*Server, error) {
 	if config.Log == nil {
