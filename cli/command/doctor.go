@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -27,7 +28,7 @@ func (c *commands) doctor() *cobra.Command {
 		Long: `doctor looks at this machine and says what a node can enforce on it, what the machine lacks, what that means, and what to do. It changes nothing.
 
 The directories are those of --parameters or --dir; without either those of ./var/dev or of ` + setup.DefaultFile + `, if they are there, and otherwise
-those that a new node would have. Where there are parameters, reeved is asked what it would refuse of them (` + "`reeved check`" + `), before it is started. It fails
+those that a new node would have. Where there are parameters, reeved is asked what it would refuse of them and start without (` + "`reeved check`" + `), before it is started. It fails
 if something makes running a node impossible.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			places, file, err := c.doctorPlaces(parameters)
@@ -53,11 +54,14 @@ func (c *commands) checkParameters(ctx context.Context, file string, document ou
 	if file == "" {
 		return document
 	}
-	said, err := exec.CommandContext(ctx, c.beside("reeved"), "check", "--parameters", file).CombinedOutput()
+	asked := exec.CommandContext(ctx, c.beside("reeved"), "check", "--parameters", file)
+	var refused bytes.Buffer
+	asked.Stderr = &refused
+	said, err := asked.Output()
 	if errors.Is(err, fs.ErrNotExist) {
 		return document
 	}
-	return doctor.WithParameters(document, file, string(said), err)
+	return doctor.WithParameters(document, file, doctor.Said{Lacked: string(said), Refused: refused.String()}, err)
 }
 
 // doctorPlaces are the directories to look at, and the file with the parameters that name them; empty: none does.

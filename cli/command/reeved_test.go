@@ -59,7 +59,12 @@ func reeved(arguments []string) error {
 		if os.Getenv(behaviourVariable) == "picky" {
 			return errors.New("one thing: mend it\nanother thing: mend it too")
 		}
-		return nil
+		if os.Getenv(behaviourVariable) == "frugal" {
+			_, err := fmt.Println("warning: the node starts without this: one thing: mend it")
+			return err
+		}
+		_, err := fmt.Println("nothing is wrong")
+		return err
 	}
 	if reap {
 		return os.WriteFile(filepath.Join(filepath.Dir(arguments[1]), ".reaped"), nil, 0o600)

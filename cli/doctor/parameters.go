@@ -7,16 +7,36 @@ import (
 	"github.com/reeveproject/reeve/cli/output"
 )
 
+// Said is what `reeved check` wrote of parameters: on stderr what it refuses, on stdout what it starts without, with "warning: " before each line of that.
+type Said struct{ Refused, Lacked string }
+
 // WithParameters adds to findings what reeved said of the parameters in a file. err says that it refuses them, or that it could not be asked.
-func WithParameters(document output.Doctor, file, said string, err error) output.Doctor {
+func WithParameters(document output.Doctor, file string, said Said, err error) output.Doctor {
 	check := good("parameters", "reeved takes "+file)
 	check.Essential = true
-	if err != nil {
-		said = strings.TrimPrefix(strings.TrimSpace(said), "reeved: ")
-		check.Level, check.Found = missing, strings.ReplaceAll(cmp.Or(said, err.Error()), "\n", "; ")
-		check.Consequence, check.Advice = "reeved does not start with "+file+", or its roles do not work", "Do what each of these says, and run `reeve doctor --parameters "+file+"` again."
+	lacked := said.lacked()
+	advice := "Do what each of these says, and run `reeve doctor --parameters " + file + "` again."
+	switch {
+	case err != nil:
+		refused := strings.TrimPrefix(strings.TrimSpace(said.Refused), "reeved: ")
+		refused = strings.ReplaceAll(cmp.Or(refused, err.Error()), "\n", "; ")
+		check.Level, check.Found = missing, strings.Join(append([]string{refused}, lacked...), "; ")
+		check.Consequence, check.Advice = "reeved does not start with "+file+", or its roles do not work", advice
 		document.Runnable = false
+	case len(lacked) > 0:
+		check.Level, check.Found = warning, strings.Join(lacked, "; ")
+		check.Consequence, check.Advice = "reeved starts with "+file+", and goes on without what is found", advice
 	}
 	document.Checks = append(document.Checks, check)
 	return document
+}
+
+// lacked is what reeved starts without.
+func (s Said) lacked() (found []string) {
+	for line := range strings.Lines(s.Lacked) {
+		if text, ok := strings.CutPrefix(line, "warning: "); ok {
+			found = append(found, strings.TrimSpace(text))
+		}
+	}
+	return found
 }

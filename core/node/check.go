@@ -24,8 +24,8 @@ import (
 )
 
 // Check returns what Run would refuse of a node with these parameters, and what of the machine would keep its roles from working, as far as that can be told without changing
-// anything. It may run beside the node.
-func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (problems []error) {
+// anything. lacks is what the node would start without. It may run beside the node.
+func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (problems, lacks []error) {
 	add := func(err error) {
 		if err != nil {
 			problems = append(problems, err)
@@ -33,7 +33,7 @@ func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (pro
 	}
 	layout, err := unseal.LayoutOf(parameters)
 	if err != nil {
-		return []error{err}
+		return []error{err}, nil
 	}
 	problems = append(storage.Check(layout), unseal.Check(ctx, parameters, layout, params.OpenMark(file))...)
 	if parameters.GetVolume().GetPlain() != nil {
@@ -55,14 +55,15 @@ func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (pro
 	fresh := unseal.Fresh(layout)
 	// Of a node that runs, the addresses are taken by itself.
 	if !runs(ctx, layout) {
-		problems = append(problems, checkListeners(ctx, parameters, fresh)...)
+		taken, without := checkListeners(ctx, parameters, fresh)
+		problems, lacks = append(problems, taken...), without
 	}
 	// Once it has begun, the cluster's catalog and grants count, and not what was built.
 	if fresh && parameters.GetBootstrap() != nil {
 		problems = append(problems, catalog.CheckBuiltin(parameters)...)
 		problems = append(problems, checkFiles(parameters)...)
 	}
-	return problems
+	return problems, lacks
 }
 
 // shortage is the error of a volume on which roles would not start.
@@ -88,31 +89,22 @@ func runs(ctx context.Context, layout storage.Layout) bool {
 	return true
 }
 
-// checkListeners returns the addresses that the parameters name for listeners and that cannot be listened on now. Those of the roles count only for a node that is not made yet: the cluster has told
-// it others since, and roles may run on without a core.
-func checkListeners(ctx context.Context, parameters *nodev1.Parameters, fresh bool) (problems []error) {
-	check := func(field, hostPort string) {
-		if hostPort == "" {
-			return
-		}
-		listener, err := address.Listen(ctx, hostPort)
-		if err == nil {
-			err = listener.Close()
-		}
+// checkListeners returns the addresses that the parameters name for listeners and that cannot be listened on now. lacks are those that the core starts without, and tries again.
+// Those of the roles count only for a node that is not made yet: the cluster has told it others since, and roles may run on without a core.
+func checkListeners(ctx context.Context, parameters *nodev1.Parameters, fresh bool) (problems, lacks []error) {
+	add := func(err error, awaitFree bool) {
 		switch {
 		case err == nil:
-		case errors.Is(err, unix.EADDRNOTAVAIL):
-			problems = append(problems, fmt.Errorf("node: %s is %s, and this machine has no such address now: give it the address, or leave the host out (:PORT) to listen on all: %w", field, hostPort, err))
-		case errors.Is(err, unix.EADDRINUSE):
-			problems = append(problems, fmt.Errorf("node: %s is %s, and another program listens there: stop it (`ss -ltnp` shows it), or name another port: %w", field, hostPort, err))
+		case errors.Is(err, unix.EADDRNOTAVAIL), awaitFree && errors.Is(err, unix.EADDRINUSE):
+			lacks = append(lacks, err)
 		default:
-			problems = append(problems, fmt.Errorf("node: %s is %s, and nothing can listen there: %w", field, hostPort, err))
+			problems = append(problems, err)
 		}
 	}
-	check("network.api_listen in the parameters", parameters.GetNetwork().GetApiListen())
-	check("metrics.listen in the parameters", parameters.GetMetrics().GetListen())
+	add(checkListener(ctx, "network.api_listen in the parameters", parameters.GetNetwork().GetApiListen()), !fresh)
+	add(checkListener(ctx, "metrics.listen in the parameters", parameters.GetMetrics().GetListen()), true)
 	if !fresh {
-		return problems
+		return problems, lacks
 	}
 	for _, role := range append(parameters.GetBootstrap().GetRoles(), parameters.GetRegister().GetRoles()...) {
 		var fields map[string]any
@@ -122,11 +114,34 @@ func checkListeners(ctx context.Context, parameters *nodev1.Parameters, fresh bo
 		for name, value := range fields {
 			// The name that roles give to what they listen on.
 			if text, ok := value.(string); ok && (name == "listen" || strings.HasSuffix(name, "Listen")) {
-				check(name+" in the configuration of the role "+role.GetRole(), text)
+				if err := checkListener(ctx, name+" in the configuration of the role "+role.GetRole(), text); err != nil {
+					problems = append(problems, err)
+				}
 			}
 		}
 	}
-	return problems
+	return problems, lacks
+}
+
+// checkListener returns why nothing can listen on the address that a field names; empty: it names none.
+func checkListener(ctx context.Context, field, hostPort string) error {
+	if hostPort == "" {
+		return nil
+	}
+	listener, err := address.Listen(ctx, hostPort)
+	if err == nil {
+		err = listener.Close()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("node: %s is %s, and this machine has no such address now: give it the address, or leave the host out (:PORT) to listen on all: %w", field, hostPort, err)
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("node: %s is %s, and another program listens there: stop it (`ss -ltnp` shows it), or name another port: %w", field, hostPort, err)
+	default:
+		return fmt.Errorf("node: %s is %s, and nothing can listen there: %w", field, hostPort, err)
+	}
 }
 
 // checkFiles returns the files of the machine that roles are granted and that the core could not replace.

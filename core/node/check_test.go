@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,21 +16,20 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// said is what Check says of the node.
-func (a *alive) said() string {
+// said is what Check says of the node: what it would be refused for, and what it would start without.
+func (a *alive) said() (refused, lacked string) {
 	a.t.Helper()
-	var texts []string
-	for _, problem := range Check(a.t.Context(), a.parameters, a.file) {
-		texts = append(texts, problem.Error())
-	}
-	return strings.Join(texts, "\n")
+	problems, lacks := Check(a.t.Context(), a.parameters, a.file)
+	return fmt.Sprint(errors.Join(problems...)), fmt.Sprint(errors.Join(lacks...))
 }
+
+const nothing = "<nil>"
 
 // What would be refused is said before the start, all at once, and nothing is made.
 func TestCheckSaysEverythingAtOnce(t *testing.T) {
 	a := newAlive(t, plain())
-	if found := a.said(); found != "" {
-		t.Fatalf("of a node that starts: %s", found)
+	if found, lacked := a.said(); found != nothing || lacked != nothing {
+		t.Fatalf("of a node that starts: %s; %s", found, lacked)
 	}
 	base := filepath.Dir(a.parameters.GetDirectories().GetSystem())
 	before, err := os.ReadDir(base)
@@ -51,10 +51,8 @@ func TestCheckSaysEverythingAtOnce(t *testing.T) {
 	a.parameters.GetBootstrap().Roles[1].Configuration = `{"peerListen": "` + taken.Addr().String() + `"}`
 	a.parameters.Log = &nodev1.Log{File: filepath.Join(hosts, "log", "reeved.log")}
 	a.parameters.Plugins[0].Grants = []*nodev1.BuiltinGrants{{Role: "api", Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": hosts}}}}}
-	found := a.said()
+	found, lacked := a.said()
 	for _, want := range []string{
-		"network.api_listen in the parameters is 192.0.2.1:7444, and this machine has no such address now",
-		"metrics.listen in the parameters is " + taken.Addr().String() + ", and another program listens there",
 		"peerListen in the configuration of the role api is " + taken.Addr().String(),
 		"log.file in the parameters: storage: ",
 		"the role api is granted a file of this machine that it could not change: cannot replace " + hosts + ": it is, or lies behind, a symbolic link",
@@ -62,6 +60,19 @@ func TestCheckSaysEverythingAtOnce(t *testing.T) {
 		if !strings.Contains(found, want) {
 			t.Errorf("it does not say %q in:\n%s", want, found)
 		}
+	}
+	for _, want := range []string{
+		"network.api_listen in the parameters is 192.0.2.1:7444, and this machine has no such address now",
+		"metrics.listen in the parameters is " + taken.Addr().String() + ", and another program listens there",
+	} {
+		if !strings.Contains(lacked, want) {
+			t.Errorf("it does not say that it starts without %q, but:\n%s", want, lacked)
+		}
+	}
+	// A machine that is to be a node ends where somebody else listens.
+	a.parameters.Network.ApiListen = taken.Addr().String()
+	if found, lacked := a.said(); !strings.Contains(found, "network.api_listen") || strings.Contains(lacked, "network.api_listen") {
+		t.Errorf("of another program on its port it says:\n%s\nand starts without:\n%s", found, lacked)
 	}
 	if err := os.Remove(hosts); err != nil {
 		t.Fatal(err)
@@ -85,8 +96,8 @@ func TestCheckOfANodeThatRuns(t *testing.T) {
 	}
 	a.start()
 	a.until("the role", ready)
-	if found := a.said(); found != "" {
-		t.Errorf("while it runs: %s", found)
+	if found, lacked := a.said(); found != nothing || lacked != nothing {
+		t.Errorf("while it runs: %s; %s", found, lacked)
 	}
 	if err := a.end(); err != nil {
 		t.Fatal(err)
@@ -98,8 +109,15 @@ func TestCheckOfANodeThatRuns(t *testing.T) {
 	}
 	defer taken.Close()
 	a.parameters.GetBootstrap().Roles[1].Configuration = `{"peerListen": "` + taken.Addr().String() + `"}`
-	if found := a.said(); found != "" {
-		t.Errorf("once it has ended: %s", found)
+	if found, lacked := a.said(); found != nothing || lacked != nothing {
+		t.Errorf("once it has ended: %s; %s", found, lacked)
+	}
+	// A node that is made starts without its own.
+	for _, own := range []string{"192.0.2.1:7444", taken.Addr().String()} {
+		a.parameters.Network = &nodev1.Network{ApiListen: own}
+		if found, lacked := a.said(); found != nothing || !strings.Contains(lacked, "network.api_listen in the parameters is "+own) {
+			t.Errorf("once it is made: %s; %s", found, lacked)
+		}
 	}
 }
 
@@ -115,20 +133,20 @@ func TestCheckOfDisks(t *testing.T) {
 		if err := unix.Mount("", d.at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 			t.Fatal(err)
 		}
-		if found := a.said(); !strings.Contains(found, "cannot write in "+d.at+" (read-only file system)") {
+		if found, _ := a.said(); !strings.Contains(found, "cannot write in "+d.at+" (read-only file system)") {
 			t.Errorf("%q", found)
 		}
 	})
 	t.Run("an image that does not fit", func(t *testing.T) {
 		size := int64(1) << 50
 		a := newAlive(t, &nodev1.Volume{Kind: &nodev1.Volume_Fscrypt{Fscrypt: &nodev1.FscryptVolume{Image: &nodev1.LoopImage{SizeBytes: &size}}}})
-		if found := a.said(); !strings.Contains(found, "is not made because its disk is full") {
+		if found, _ := a.said(); !strings.Contains(found, "is not made because its disk is full") {
 			t.Errorf("%q", found)
 		}
 	})
 	t.Run("a device that is not there", func(t *testing.T) {
 		a := newAlive(t, &nodev1.Volume{Kind: &nodev1.Volume_Luks{Luks: &nodev1.LuksVolume{Device: filepath.Join(t.TempDir(), "disk")}}})
-		if found := a.said(); !strings.Contains(found, "there is no such device") {
+		if found, _ := a.said(); !strings.Contains(found, "there is no such device") {
 			t.Errorf("%q", found)
 		}
 	})
@@ -139,7 +157,7 @@ func TestCheckOfDisks(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.parameters.Directories.Data = filepath.Join(closed, "data")
-		if found := a.said(); !strings.Contains(found, "chmod o+x "+closed) {
+		if found, _ := a.said(); !strings.Contains(found, "chmod o+x "+closed) {
 			t.Errorf("%q", found)
 		}
 	})

@@ -53,7 +53,7 @@ func (d *disk) unmount() {
 // refused starts the node, which ends by itself, and has said so before that if it was asked.
 func (a *alive) refused() error {
 	a.t.Helper()
-	before := Check(a.t.Context(), a.parameters, a.file)
+	before, _ := Check(a.t.Context(), a.parameters, a.file)
 	a.start()
 	err := <-a.ended
 	if err == nil {

@@ -13,14 +13,21 @@ func check() *cobra.Command {
 	var place place
 	cmd := &cobra.Command{
 		Use:   "check [--parameters FILE]",
-		Short: "Say what a start with the parameters would be refused for, and change nothing",
+		Short: "Say what a start with the parameters would be refused for and would go on without, and change nothing",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			found, err := place.find(cmd)
 			if err != nil {
 				return err
 			}
-			if problems := node.Check(cmd.Context(), found.Parameters, found.File); len(problems) > 0 {
+			problems, lacks := node.Check(cmd.Context(), found.Parameters, found.File)
+			// `reeve doctor` reads these lines.
+			for _, lack := range lacks {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), "warning: the node starts without this:", lack); err != nil {
+					return err
+				}
+			}
+			if len(problems)+len(lacks) > 0 {
 				return errors.Join(problems...)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), found.File+": nothing is wrong with the parameters, the directories and the machine")
