@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -54,9 +55,15 @@ func TestNode(t *testing.T) {
 		},
 	})
 	id.Set(&identity.Identity{NodeID: "reeve-1"})
-	if s := n.scrape(t); strings.Contains(s.text, "reeve_node_svid_not_after_seconds") {
+	s := n.scrape(t)
+	if strings.Contains(s.text, "reeve_node_svid_not_after_seconds") {
 		t.Errorf("a node without an SVID has one that ends:\n%s", s.text)
 	}
+	s.want(`reeve_node_problem 0`)
+	degraded, _ := n.status.Get()
+	degraded = proto.CloneOf(degraded)
+	degraded.Node.Problem = "the volume takes no writes"
+	n.status.Set(degraded)
 	id.Set(&identity.Identity{NodeID: "reeve-1", SVID: &tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Unix(1800000000, 0)}}})
 	now := time.Now()
 	failure := &clusterv1.Failure{Time: timestamppb.New(now.Add(-time.Second)), Failures: 2, Window: durationpb.New(time.Hour)}
@@ -73,8 +80,9 @@ func TestNode(t *testing.T) {
 	for _, kind := range []string{"RoleCrashed", "RoleCrashed", "RoleFailed"} {
 		recorder.Record(&nodev1.Event{Type: kind, Role: "ant", Details: map[string]string{"out_of_memory": "true"}})
 	}
-	s := n.until(t, `reeve_role_state{role="ant",state="Backoff"} 1`)
+	s = n.until(t, `reeve_role_state{role="ant",state="Backoff"} 1`)
 	s.want(
+		`reeve_node_problem 1`,
 		`reeve_node_info{cluster="c",isolation="shared-uid",node="reeve-1",version="1.2.3",volume="plain"} 1`,
 		`reeve_node_svid_not_after_seconds 1.8e+09`,
 		`reeve_membership_state{state="Split"} 1`, `reeve_membership_state{state="Home"} 0`,

@@ -1,13 +1,18 @@
 package report
 
 import (
+	"context"
+	"crypto/ed25519"
 	"testing"
 
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -30,6 +35,39 @@ func TestPublish(t *testing.T) {
 	if second := r.publish(&clusterv1.NodeStatus{NodeId: "n", Problem: "p"}); second == first || second.GetReported() == nil {
 		t.Errorf("returned %v for another report", second)
 	}
+}
+
+// What degrades the node is in its status and in the report to the cluster, that of the disk first, for as long as it lasts.
+func TestProblems(t *testing.T) {
+	var api, metrics, disk event.Value[string]
+	var r Room
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.Run(ctx, Sources{
+			APIAddress: new(event.Value[string]), Addresses: new(event.Value[[]string]), Instances: new(event.Value[roles.Instances]), Membership: new(event.Value[membership.Status]),
+			Identity: event.New(&identity.Identity{Key: make(ed25519.PrivateKey, ed25519.PrivateKeySize)}), Curators: new(event.Value[[]string]), LocalCurator: new(event.Value[string]), View: new(event.Value[*cluster.View]),
+			Store: new(event.Value[*consensusv1.StoreStatus]), Storage: new(event.Value[*clusterv1.StorageStatus]), APIProblem: &api, MetricsProblem: &metrics, DiskProblem: &disk,
+		})
+	}()
+	for _, step := range []struct {
+		of         *event.Value[string]
+		says, want string
+	}{
+		{&metrics, "metrics", "metrics"}, {&disk, "disk", "disk; metrics"}, {&api, "api", "disk; api; metrics"}, {&metrics, "", "disk; api"}, {&disk, "", "api"}, {&api, "", ""},
+	} {
+		step.of.Set(step.says)
+		if _, err := r.Status.Wait(t.Context(), func(now *nodev1.Status) bool { return now.GetNode() != nil && now.GetNode().GetProblem() == step.want }); err != nil {
+			now, _ := r.Status.Get()
+			t.Fatalf("%q is not %q: %v", now.GetNode().GetProblem(), step.want, err)
+		}
+		if report, _ := r.Node.Get(); report.GetProblem() != step.want {
+			t.Errorf("the cluster is told %q, want %q", report.GetProblem(), step.want)
+		}
+	}
+	cancel()
+	<-ended
 }
 
 // Roles hear of operators once the cluster has named them, if only that there are none, and again when something of them changes.
