@@ -119,6 +119,8 @@ func TestJudge(t *testing.T) {
 		{"no run directory", func(f *doctor.Facts) { f.Run.Err = broken }, "run-directory", "missing", "its sockets", true},
 		{"few open files", func(f *doctor.Facts) { f.OpenFiles = 1024 }, "open-files", "warning", "file descriptors", false},
 		{"no address", func(f *doctor.Facts) { f.Addresses = f.Addresses[1:] }, "addresses", "warning", "cannot reach this one", false},
+		{"an interface that is not there", func(f *doctor.Facts) { f.NoInterfaces = []string{"eth9"} }, "addresses", "warning", "not told the addresses of eth9", false},
+		{"the only interface is not there", func(f *doctor.Facts) { f.NoInterfaces, f.Addresses = []string{"eth9"}, f.Addresses[1:] }, "addresses", "warning", "cannot reach this one", false},
 		{"no loopback", func(f *doctor.Facts) { f.Addresses = f.Addresses[:1] }, "addresses", "warning", "does not reach itself", false},
 		{"no list of addresses", func(f *doctor.Facts) { f.AddressesErr = broken }, "addresses", "warning", "cannot be said", false},
 		{"an address of no interface", func(f *doctor.Facts) { f.Network = &nodev1.Network{Addresses: []string{"192.0.2.11"}} }, "addresses", "warning", "192.0.2.11, which is none", false},
@@ -200,7 +202,9 @@ func TestProbe(t *testing.T) {
 	if err := os.Symlink(filepath.Join(root, "elsewhere", "state"), filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	places := doctor.Places{Data: filepath.Join(root, "link", "data"), Run: filepath.Join(root, "run")}
+	places := doctor.Places{
+		Data: filepath.Join(root, "link", "data"), Run: filepath.Join(root, "run"), Network: &nodev1.Network{Interfaces: []string{"lo", "10.0.0.0/8", "reeve-none"}},
+	}
 	before := listing(t, root)
 	facts := doctor.Probe(places)
 	if facts.PIDFD != nil || facts.Kernel == "" || facts.OpenFiles == 0 || facts.NoNewPrivileges != nil || facts.UID != os.Geteuid() {
@@ -211,6 +215,9 @@ func TestProbe(t *testing.T) {
 	}
 	if facts.Run.Path != places.Run || facts.Run.At != root {
 		t.Errorf("the run directory is %+v", facts.Run)
+	}
+	if check := find(t, doctor.Judge(facts), "addresses"); !slices.Equal(facts.NoInterfaces, []string{"reeve-none"}) || !strings.Contains(check.Found, "names reeve-none, and this machine has no such interface") {
+		t.Errorf("of an interface that is not there: %v, %+v", facts.NoInterfaces, check)
 	}
 	if document := doctor.Judge(facts); find(t, document, "pidfd").Level != "ok" || find(t, document, "run-directory").Level == "missing" {
 		t.Errorf("%+v", document)

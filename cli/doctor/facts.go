@@ -46,6 +46,8 @@ type Facts struct {
 	Addresses    []address.Address
 	AddressesErr error
 	Network      *nodev1.Network
+	// NoInterfaces are the names in network.interfaces that no interface of the machine has.
+	NoInterfaces []string
 }
 
 // Cgroups are the control groups of the machine.

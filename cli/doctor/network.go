@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -48,8 +50,30 @@ func (f Facts) addresses() output.Check {
 	if len(others) > 0 {
 		check.Found += "; not " + strings.Join(others, ", ")
 	}
+	if len(f.NoInterfaces) > 0 {
+		names := strings.Join(f.NoInterfaces, ", ")
+		check.Found += "; network.interfaces names " + names + ", and this machine has no such interface"
+		consequence := "others are not told the addresses of " + names
+		if len(chosen) == 0 {
+			consequence = "other nodes cannot reach this one"
+		}
+		return warn(consequence, "Correct the name in network.interfaces (`ip -br link` lists the interfaces); if the interface appears later, the node takes its addresses then.")
+	}
 	if len(chosen) == 0 {
 		return warn("other nodes cannot reach this one", "Give the machine an address, or name another interface as network.interfaces in the parameters.")
 	}
 	return check
+}
+
+// noInterfaces returns the names, of those in network.interfaces, that no interface of this machine has. Networks are left out.
+func noInterfaces(named []string) (missing []string) {
+	for _, name := range named {
+		if _, err := netip.ParsePrefix(name); err == nil {
+			continue
+		}
+		if _, err := net.InterfaceByName(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }

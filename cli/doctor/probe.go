@@ -41,6 +41,7 @@ func Probe(places Places) Facts {
 		Network:         places.Network,
 	}
 	f.Addresses, f.AddressesErr = address.Here(places.Network.GetInterfaces())
+	f.NoInterfaces = noInterfaces(places.Network.GetInterfaces())
 	f.Kernel = release()
 	f.DMCrypt, f.Loop = probeDMCrypt(f.Kernel), probeLoop(f.Kernel)
 	return f
