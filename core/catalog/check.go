@@ -5,46 +5,77 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/genesis"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/plainfile"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// CheckBuiltin returns what a node that makes a cluster by these parameters would refuse of its built-in plugins, and changes nothing. Without a genesis catalog they are not asked.
-func CheckBuiltin(parameters *nodev1.Parameters) (problems []error) {
+// Expect returns the roles that a node which begins with these parameters wants, and its built-in plugins; problems is what it would refuse of these. It changes nothing. What a plugin
+// is, is in the genesis catalog. Without one the plugins are not asked, so that nothing is known of them but what the parameters grant.
+func Expect(parameters *nodev1.Parameters) (expected *Assignment, problems []error) {
+	expected = &Assignment{}
 	var built *nodev1.Genesis
 	if path := parameters.GetGenesis(); path != "" {
 		var err error
 		if built, err = genesis.Load(path); err != nil {
-			return []error{fmt.Errorf("catalog: the genesis catalog (genesis in the parameters): %w", err)}
+			return expected, []error{fmt.Errorf("catalog: the genesis catalog (genesis in the parameters): %w", err)}
 		}
 	}
 	for _, builtin := range parameters.GetPlugins() {
-		if err := checkBuiltin(builtin.GetPath(), built); err != nil {
+		record, err := expectedRecord(builtin, built)
+		if err != nil {
 			problems = append(problems, fmt.Errorf("catalog: the built-in plugin %s (plugins[].path in the parameters): %w", builtin.GetPath(), err))
+			continue
 		}
+		expected.Plugins = append(expected.Plugins, record)
 	}
-	return problems
+	for _, role := range slices.Concat(parameters.GetBootstrap().GetRoles(), parameters.GetRegister().GetRoles()) {
+		expected.Roles = append(expected.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration()})
+	}
+	return expected, problems
 }
 
-func checkBuiltin(path string, built *nodev1.Genesis) error {
-	executable, err := plainfile.Open(path)
+// expectedRecord returns the catalog entry that a built-in plugin would have, as far as it is known.
+func expectedRecord(builtin *nodev1.BuiltinPlugin, built *nodev1.Genesis) (*clusterv1.PluginRecord, error) {
+	executable, err := plainfile.Open(builtin.GetPath())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer executable.Close()
 	hash := sha256.New()
 	if _, err := io.Copy(hash, executable); err != nil {
-		return err
+		return nil, err
 	}
 	if built == nil {
-		return nil
+		record := &clusterv1.PluginRecord{}
+		for _, given := range builtin.GetGrants() {
+			record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: given.GetRole(), Grants: given.GetGrants()})
+		}
+		return record, nil
 	}
 	digest := fmt.Sprintf("sha256:%x", hash.Sum(nil))
-	if genesis.Record(built, digest) == nil {
-		return unknownDigest(digest, built)
+	record := proto.CloneOf(genesis.Record(built, digest))
+	if record == nil {
+		return nil, unknownDigest(digest, built)
+	}
+	return record, override(record, builtin.GetGrants())
+}
+
+// Granted returns the grants of an assigned role.
+func (a *Assignment) Granted(role string) []*rolev1.Grant {
+	for _, record := range a.Plugins {
+		for _, of := range record.GetGrants() {
+			if of.GetRole() == role {
+				return of.GetGrants()
+			}
+		}
 	}
 	return nil
 }

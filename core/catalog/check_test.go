@@ -38,7 +38,7 @@ func TestBuiltinPluginsAreCheckedBeforeTheStart(t *testing.T) {
 		"one that the catalog knows not":   {of(known, plugin), []string{"the file was changed after it was built"}},
 		"a directory in place of a plugin": {of("", dir), []string{"is a directory"}},
 	} {
-		problems := catalog.CheckBuiltin(test.parameters)
+		_, problems := catalog.Expect(test.parameters)
 		if len(problems) != len(test.says) {
 			t.Errorf("%s: %v", name, problems)
 			continue

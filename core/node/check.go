@@ -59,11 +59,15 @@ func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (pro
 		problems, lacks = append(problems, taken...), without
 	}
 	// Once it has begun, the cluster's catalog and grants count, and not what was built.
-	if fresh && parameters.GetBootstrap() != nil {
-		problems = append(problems, catalog.CheckBuiltin(parameters)...)
-		problems = append(problems, checkFiles(parameters)...)
+	var assigned *catalog.Assignment
+	if fresh {
+		var refused []error
+		assigned, refused = catalog.Expect(parameters)
+		problems = append(problems, refused...)
+	} else if assigned, err = catalog.ReadAssignment(layout.Assignment()); err != nil {
+		return problems, lacks // the volume is closed, or only root reads it, or the cluster has not assigned anything
 	}
-	return problems, lacks
+	return append(problems, checkFiles(assigned)...), lacks
 }
 
 // shortage is the error of a volume on which roles would not start.
@@ -107,11 +111,7 @@ func checkListeners(ctx context.Context, parameters *nodev1.Parameters, fresh bo
 		return problems, lacks
 	}
 	for _, role := range append(parameters.GetBootstrap().GetRoles(), parameters.GetRegister().GetRoles()...) {
-		var fields map[string]any
-		if json.Unmarshal([]byte(role.GetConfiguration()), &fields) != nil {
-			continue // it has no configuration, or none that is an object
-		}
-		for name, value := range fields {
+		for name, value := range fieldsOf(role.GetConfiguration()) {
 			// The name that roles give to what they listen on.
 			if text, ok := value.(string); ok && (name == "listen" || strings.HasSuffix(name, "Listen")) {
 				if err := checkListener(ctx, name+" in the configuration of the role "+role.GetRole(), text); err != nil {
@@ -144,20 +144,32 @@ func checkListener(ctx context.Context, field, hostPort string) error {
 	}
 }
 
-// checkFiles returns the files of the machine that roles are granted and that the core could not replace.
-func checkFiles(parameters *nodev1.Parameters) (problems []error) {
-	for _, plugin := range parameters.GetPlugins() {
-		for _, role := range plugin.GetGrants() {
-			for _, grant := range role.GetGrants() {
-				path := grant.GetParameters()["path"]
-				if grant.GetName() != remit.ReplaceFile || path == "" {
-					continue
-				}
-				if err := hostfile.Check(path); err != nil {
-					problems = append(problems, fmt.Errorf("node: the role %s is granted a file of this machine that it could not change: %w", role.GetRole(), err))
-				}
+// checkFiles returns the files of the machine that its roles are to replace and that the core could not replace.
+func checkFiles(assigned *catalog.Assignment) (problems []error) {
+	for _, role := range assigned.Roles {
+		var paths []string
+		for _, grant := range assigned.Granted(role.GetRole()) {
+			if path := grant.GetParameters()["path"]; grant.GetName() == remit.ReplaceFile && path != "" {
+				paths = append(paths, path)
+			}
+		}
+		// The grant may name files of several nodes. The configuration then says which is this one's.
+		if path, ok := fieldsOf(role.GetConfiguration())["path"].(string); ok && len(paths) > 0 {
+			paths = []string{path}
+		}
+		for _, path := range paths {
+			if err := hostfile.Check(path); err != nil {
+				problems = append(problems, fmt.Errorf("node: the role %s is granted a file of this machine that it could not change: %w", role.GetRole(), err))
 			}
 		}
 	}
 	return problems
+}
+
+// fieldsOf returns the fields of a role's configuration; none if it is not an object.
+func fieldsOf(configuration string) (fields map[string]any) {
+	if json.Unmarshal([]byte(configuration), &fields) != nil {
+		return nil
+	}
+	return fields
 }

@@ -74,6 +74,15 @@ func TestCheckSaysEverythingAtOnce(t *testing.T) {
 	if found, lacked := a.said(); !strings.Contains(found, "network.api_listen") || strings.Contains(lacked, "network.api_listen") {
 		t.Errorf("of another program on its port it says:\n%s\nand starts without:\n%s", found, lacked)
 	}
+	// So it is of a machine that is to join. The grants of a cluster may name the files of several nodes, and the configuration says which is this one's.
+	a.parameters.Cluster = &nodev1.Parameters_Register{Register: &nodev1.Register{Roles: []*nodev1.BootstrapRole{{Role: "api"}}}}
+	if found, _ := a.said(); !strings.Contains(found, "cannot replace "+hosts+": it is, or lies behind, a symbolic link") {
+		t.Errorf("of a machine that is to join: %s", found)
+	}
+	a.parameters.GetRegister().Roles[0].Configuration = `{"path": "` + hosts + `.mine"}`
+	if found, _ := a.said(); strings.Contains(found, "cannot replace ") {
+		t.Errorf("of a file that is another node's: %s", found)
+	}
 	if err := os.Remove(hosts); err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +103,23 @@ func TestCheckOfANodeThatRuns(t *testing.T) {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
+	hosts := filepath.Join(filepath.Dir(a.parameters.GetDirectories().GetSystem()), "hosts")
+	a.parameters.Plugins[0].Grants = []*nodev1.BuiltinGrants{{Role: "api", Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": hosts}}}}}
 	a.start()
 	a.until("the role", ready)
 	if found, lacked := a.said(); found != nothing || lacked != nothing {
 		t.Errorf("while it runs: %s; %s", found, lacked)
+	}
+	// Its roles are granted what the cluster says, whatever the parameters say now.
+	a.parameters.Plugins[0].Grants = nil
+	if err := os.Symlink("/etc/hosts", hosts); err != nil {
+		t.Fatal(err)
+	}
+	if found, _ := a.said(); !strings.Contains(found, "cannot replace "+hosts+": it is, or lies behind, a symbolic link") {
+		t.Errorf("of its file: %s", found)
+	}
+	if err := os.Remove(hosts); err != nil {
+		t.Fatal(err)
 	}
 	if err := a.end(); err != nil {
 		t.Fatal(err)
