@@ -27,7 +27,7 @@ var parsers = map[string]string{
 	"cli/redact.FuzzText":                                      "texts and documents of a support bundle",
 	"sdk/role.FuzzConfigure":                                   "configuration of a role, read into the struct of its author",
 	"sdk/role.FuzzDecode":                                      "configuration of a role, in the role",
-	"plugins/curator/internal/rules.FuzzConfiguration":         "configuration of a role, and its schema, in the cluster",
+	"proto/configuration.FuzzConfiguration":                    "configuration of a role, and its schema, in the cluster and in parameters",
 	"plugins/curator/internal/rules.FuzzSameConfiguration":     "two configurations of a role that may say the same",
 	"plugins/hostsfile/keeper.FuzzConfiguration":               "configuration of hostsfile",
 	"plugins/archive/internal/configuration.FuzzConfiguration": "configuration of archive",

@@ -5,20 +5,21 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/genesis"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/proto/configuration"
 	"github.com/reeveproject/reeve/proto/plainfile"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Expect returns the roles that a node which begins with these parameters wants, and its built-in plugins; problems is what it would refuse of these. It changes nothing. What a plugin
-// is, is in the genesis catalog. Without one the plugins are not asked, so that nothing is known of them but what the parameters grant.
+// Expect returns the roles that a node which begins with these parameters wants, and its built-in plugins; problems is what the node, or the cluster that it makes, would refuse
+// of them. It changes nothing. What a plugin is, is in the genesis catalog. Without one the plugins are not asked, so that nothing is known of them but what the parameters
+// grant.
 func Expect(parameters *nodev1.Parameters) (expected *Assignment, problems []error) {
 	expected = &Assignment{}
 	var built *nodev1.Genesis
@@ -36,10 +37,27 @@ func Expect(parameters *nodev1.Parameters) (expected *Assignment, problems []err
 		}
 		expected.Plugins = append(expected.Plugins, record)
 	}
-	for _, role := range slices.Concat(parameters.GetBootstrap().GetRoles(), parameters.GetRegister().GetRoles()) {
-		expected.Roles = append(expected.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration()})
+	for i, role := range parameters.GetBootstrap().GetRoles() {
+		_, manifest := expected.Find(role.GetRole())
+		problems = append(problems, expected.want(fmt.Sprintf("bootstrap.roles[%d]", i), role, manifest)...)
+	}
+	for i, role := range parameters.GetRegister().GetRoles() {
+		// The cluster may have another version of the plugin, with another schema.
+		problems = append(problems, expected.want(fmt.Sprintf("register.roles[%d]", i), role, nil)...)
+	}
+	if built != nil && parameters.GetBootstrap() != nil && len(expected.Plugins) == len(parameters.GetPlugins()) {
+		problems = append(problems, expected.check()...)
 	}
 	return expected, problems
+}
+
+// want adds a role of the parameters, and returns what is wrong with its configuration. manifest is nil if it is not known.
+func (a *Assignment) want(at string, role *nodev1.BootstrapRole, manifest *rolev1.RoleManifest) (problems []error) {
+	a.Roles = append(a.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration()})
+	for _, problem := range configuration.Check(role.GetConfiguration(), manifest) {
+		problems = append(problems, fmt.Errorf("catalog: %s.configuration%s in the parameters does not fit the role %s: %s", at, problem.Path, role.GetRole(), problem.Message))
+	}
+	return problems
 }
 
 // expectedRecord returns the catalog entry that a built-in plugin would have, as far as it is known.

@@ -34,6 +34,8 @@ const (
 	Parameter = 4096
 	// Schema is the size of the JSON Schema of a role's configuration.
 	Schema = 256 << 10
+	// Configuration is the size of a role's configuration.
+	Configuration = 256 << 10
 	// Ports is how many ports a role declares, PortName the length of a port's name.
 	Ports    = 64
 	PortName = 32

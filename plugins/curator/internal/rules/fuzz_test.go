@@ -48,23 +48,3 @@ func FuzzPlugin(f *testing.F) {
 		}
 	})
 }
-
-// Whatever a schema and a document are, the one is held against the other without harm.
-func FuzzConfiguration(f *testing.F) {
-	for _, schema := range []string{
-		"", `{}`, `true`, `{"type":"object","properties":{"n":{"type":"integer","minimum":1}},"required":["n"],"additionalProperties":false}`,
-		`{"$ref":"#"}`, `{"$ref":"file:///etc/passwd"}`, `{"pattern":"("}`, `{"$defs":{"a":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}`, `{"type":`,
-	} {
-		for _, document := range []string{"", "{}", `{"n":0}`, `{"n":1e400,"x":[{"y":null}]}`, "[]", "{", "\x00\xff"} {
-			f.Add(schema, document)
-		}
-	}
-	f.Fuzz(func(t *testing.T, schema, document string) {
-		role := &rolev1.RoleManifest{Name: "lamp", ConfigurationSchema: schema}
-		for _, problem := range rules.Configuration("configuration", document, role) {
-			if !strings.HasPrefix(problem.Field, "configuration") || problem.Message == "" {
-				t.Errorf("problem %+v", problem)
-			}
-		}
-	})
-}

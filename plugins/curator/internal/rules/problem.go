@@ -16,8 +16,6 @@ const (
 	// MaxPlugins is how many plugins a catalog may hold, and MaxRoles how many roles a node may run.
 	MaxPlugins = 64
 	MaxRoles   = limits.ReportedInstances
-	// MaxConfiguration is the size of a role's configuration in bytes.
-	MaxConfiguration = 256 << 10
 	// MaxNode and MaxPlugin are the sizes of whole records in bytes. That of a plugin holds up to three manifests, and two of the largest with all
 	// that is granted by them.
 	MaxNode   = 768 << 10

@@ -1,4 +1,4 @@
-package rules
+package configuration
 
 import (
 	"math/big"
