@@ -59,6 +59,44 @@ func TestTheFirstAddressStays(t *testing.T) {
 	})
 }
 
+// TestDeprecatedAddresses: an address whose preferred lifetime is over is not chosen, and the one of an old prefix gives way to that of the new one, as routers announce them.
+func TestDeprecatedAddresses(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		const preferred, over = 3600, 0
+		// lives gives an address of which the kernel finds no duplicates, for an hour, and has it be preferred for some seconds.
+		lives := func(seconds int) func(netlink.Link, *netlink.Addr) error {
+			return func(link netlink.Link, address *netlink.Addr) error {
+				address.Flags, address.ValidLft, address.PreferedLft = unix.IFA_F_NODAD, 3600, seconds
+				return handle.AddrReplace(link, address)
+			}
+		}
+		seen := room.Addresses().Watch()
+		change(t, lives(preferred), link, "2001:db8:1::7/64")
+		expect(ctx, t, room, "2001:db8:1::7")
+		change(t, lives(over), link, "192.0.2.9/24")
+		change(t, lives(over), link, "2001:db8:9::7/64")
+		change(t, lives(preferred), link, "2001:db8:2::7/64")
+		for now := []string(nil); !slices.Equal(now, []string{"2001:db8:1::7", "2001:db8:2::7"}); {
+			var err error
+			if now, err = seen.Next(ctx); err != nil {
+				t.Errorf("the last address is never there: %v", err)
+				return
+			}
+			if slices.Contains(now, "192.0.2.9") || slices.Contains(now, "2001:db8:9::7") {
+				t.Errorf("the node's addresses are %v", now)
+				return
+			}
+		}
+		change(t, lives(over), link, "2001:db8:1::7/64")
+		expect(ctx, t, room, "2001:db8:2::7")
+		change(t, lives(preferred), link, "2001:db8:1::7/64")
+		expect(ctx, t, room, "2001:db8:1::7", "2001:db8:2::7")
+	})
+}
+
 // TestOtherInterfaces has the kernel say what is chosen: the interface of the default route, not that of containers, nor one that is switched off, nor a half of all addresses.
 func TestOtherInterfaces(t *testing.T) {
 	if os.Getuid() != 0 {
