@@ -146,6 +146,7 @@ func (c counting) loseMajority(t *testing.T, counted int, killed func(number int
 		result := recoverQuorum()
 		return result.Code == 4 && strings.Contains(result.Stderr, "there is no terminal to ask on"), result.String()
 	})
+	inVain := c.namesTheMissing(t, survivor, lost)
 	var shown struct {
 		Chosen    string   `json:"chosen"`
 		Lost      []string `json:"lost"`
@@ -170,6 +171,7 @@ func (c counting) loseMajority(t *testing.T, counted int, killed func(number int
 	if result := recoverQuorum("--abandon"); result.Code != 3 {
 		t.Errorf("what was not begun is given up: %s", result)
 	}
+	inVain()
 	began := time.Now()
 	result := recoverQuorum("--cluster-id", cluster, "-o", "json")
 	if result.Code != 0 {
@@ -194,6 +196,37 @@ func (c counting) loseMajority(t *testing.T, counted int, killed func(number int
 		return result.Code == 0, result.String()
 	})
 	return lost
+}
+
+// namesTheMissing waits until the store's status names the missing members, and makes calls of the cluster API at once. What it returns waits for these: each says that the store has no majority, and
+// which members are missing.
+func (c counting) namesTheMissing(t *testing.T, survivor string, missing []string) (inVain func()) {
+	t.Helper()
+	named := func(text string) bool {
+		return !slices.ContainsFunc(missing, func(id string) bool { return !strings.Contains(text, id) })
+	}
+	eventually.True(t, patience, "the store's status names the missing members", func() (bool, string) {
+		result := c.Reeve(t, "store", "status", survivor)
+		return result.Code == 0 && named(lineOf(result.Stdout, "Problem")), result.String()
+	})
+	var calls []*devcluster.Running
+	for _, arguments := range [][]string{{"node", "list"}, {"node", "delete", missing[0], "--yes"}, {"node", "role", "remove", survivor, "hostsfile"}} {
+		calls = append(calls, c.Start(t, arguments...))
+	}
+	return func() {
+		t.Helper()
+		for _, call := range calls {
+			result := call.Wait(t, patience)
+			if result.Code != 5 || !strings.Contains(result.Stderr, "has no majority of its members") || !named(result.Stderr) || !strings.Contains(result.Stderr, "`reeve store status "+survivor+"`") {
+				t.Errorf("it is not said that the store has no majority, and which members are missing: %s", result)
+			}
+			for _, word := range []string{"RST_STREAM", "CANCEL", "deadline exceeded"} {
+				if strings.Contains(result.Stderr, word) {
+					t.Errorf("words of the transport reach users: %s", result)
+				}
+			}
+		}
+	}
 }
 
 // comeBack starts the lost nodes again. They had a majority, and join the survivor.

@@ -52,6 +52,14 @@ func threeNodes(t *testing.T, c *devcluster.Cluster) {
 	if result.Code != 0 {
 		t.Fatal(result)
 	}
+	fleet.Await(t, c, 2, patience, "the list of nodes says what the dead one lacks", func(nodes []fleet.Node) bool {
+		problem := fleet.ByID(nodes, first).Problem
+		return strings.Contains(problem, "it sends no heartbeats") && strings.Contains(problem, "does not answer the store's leader")
+	})
+	eventually.True(t, patience, "the store's status names the dead voter", func() (bool, string) {
+		result := c.StartAlone(t, "store", "status", "--dir", c.NodeDirectory(2)).Wait(t, patience)
+		return result.Code == 0 && strings.Contains(lineOf(result.Stdout, "Problem"), first) && strings.Contains(lineOf(result.Stdout, "Members"), first+" (does not answer)"), result.String()
+	})
 
 	c.MustReeve(t, "dev", "up", "--detach")
 	nodes = fleet.Await(t, c, 1, patience, "all nodes are back", fleet.AllReady(3))
@@ -64,4 +72,14 @@ func threeNodes(t *testing.T, c *devcluster.Cluster) {
 	c.MustReeve(t, "dev", "up", "--detach")
 	fleet.Await(t, c, 3, patience, "all nodes are back after all were off", fleet.AllReady(3))
 	c.Down(t)
+}
+
+// lineOf is the line of a table that begins with a word.
+func lineOf(table, word string) string {
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, word) {
+			return line
+		}
+	}
+	return ""
 }
