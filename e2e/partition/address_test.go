@@ -244,7 +244,7 @@ func allMoved(t *testing.T, c *devcluster.Cluster) (addresses map[int]string) {
 	if result := c.Reeve(t, "dev", "up", "--detach", "--timeout", "3s"); result.Code == 0 {
 		t.Fatalf("nodes that cannot know of each other are up: %s", result)
 	}
-	await(t, c, "every node says which members of the store it does not find, and where it looks for them", func(seen map[int]devcluster.Status) bool {
+	seen := await(t, c, "every node says which members of the store it does not find, and where it looks for them", func(seen map[int]devcluster.Status) bool {
 		for number, status := range seen {
 			reason := status.Role("consensus").Reason
 			for _, other := range others(number) {
@@ -255,5 +255,17 @@ func allMoved(t *testing.T, c *devcluster.Cluster) (addresses map[int]string) {
 		}
 		return len(seen) == len(all)
 	})
+	for _, number := range all {
+		eventually.True(t, soon, "the store's status on a node names the members that it does not find", func() (bool, string) {
+			result := c.StartAlone(t, "store", "status", "--dir", c.NodeDirectory(number)).Wait(t, soon)
+			_, problem, _ := strings.Cut(result.Stdout, "\nProblem")
+			for _, other := range others(number) {
+				if !strings.Contains(problem, seen[other].Node.ID) {
+					return false, result.String()
+				}
+			}
+			return result.Code == 0, result.String()
+		})
+	}
 	return addresses
 }
