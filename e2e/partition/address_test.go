@@ -2,6 +2,7 @@ package partition_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -141,7 +142,8 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// TestAllAddressesAtOnce starts all nodes with other addresses than they had when they were stopped. With the addresses that they had, besides the new ones, they are a cluster again.
+// TestAllAddressesAtOnce starts all nodes with other addresses than they had when they were stopped. With the addresses that they had, besides the new ones, they are a cluster again. When all addresses
+// change once more, the nodes find each other by the DNS name of their parameters, and nobody does anything.
 func TestAllAddressesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := three(t)
@@ -150,12 +152,60 @@ func TestAllAddressesAtOnce(t *testing.T) {
 		c.ExecIn(t, number, "ip", "address", "add", address+"/24", "dev", "eth0")
 	}
 	allHome(t, c)
+
+	c.Down(t)
+	hosts := machines(t, c, moveSubnet(t, c, 0x40))
+	nameMachines(t, c)
+	if result := c.Run(t, "unshare", "--mount", "--propagation", "unchanged", "sh", "-euc", `mount --bind "$1" /etc/hosts; shift; exec "$@"`, "sh", hosts,
+		c.Programs.Reeve(), "dev", "up", "--detach", "--dir", c.Directory); result.Code != 0 {
+		t.Fatal(result)
+	}
+	allHome(t, c)
+}
+
+// machinesName is the DNS name of all machines.
+const machinesName = "machines.reeve.invalid"
+
+// machines is a hosts file that resolves the DNS name of all machines.
+func machines(t *testing.T, c *devcluster.Cluster, subnet netip.Addr) (file string) {
+	t.Helper()
+	content := "127.0.0.1\tlocalhost\n"
+	for _, number := range all {
+		bytes := subnet.As4()
+		bytes[3] = byte(number)
+		content += netip.AddrFrom4(bytes).String() + "\t" + machinesName + "\n"
+	}
+	file = filepath.Join(c.Home, "machines")
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// nameMachines writes the DNS name of the machines into the parameters of all nodes.
+func nameMachines(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	for _, number := range all {
+		file := filepath.Join(c.NodeDirectory(number), "reeved.yaml")
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := strings.Replace(string(content), "\nnetwork:\n", "\nnetwork:\n  peers: ["+machinesName+"]\n", 1)
+		if named == string(content) {
+			t.Fatalf("the parameters have no network:\n%s", content)
+		}
+		if err := os.WriteFile(file, []byte(named), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestAllAddressesAtOnceAndPeers is the same, where the former addresses are gone for good: each node is told on which machines the others are. Then all know the new addresses.
 func TestAllAddressesAtOnceAndPeers(t *testing.T) {
 	t.Parallel()
 	c := three(t)
+	powerCut(t, c)
 	allMoved(t, c)
 	tell := func(number int, addresses ...string) {
 		t.Helper()
@@ -203,44 +253,9 @@ func TestAllAddressesAtOnceAndPeers(t *testing.T) {
 // allMoved starts all nodes with other addresses than they had when they were stopped, and returns those that they had. Each says whom it does not find where.
 func allMoved(t *testing.T, c *devcluster.Cluster) (addresses map[int]string) {
 	t.Helper()
-	addresses = make(map[int]string)
-	for _, number := range all {
-		addresses[number] = c.Address(t, number)
-	}
+	addresses = addressesOf(t, c)
 	c.Down(t)
-
-	// All of them at once, with the same addresses: that is a power cut.
-	c.MustReeve(t, "dev", "up", "--detach")
-	allHome(t, c)
-	for number, address := range addresses {
-		if now := c.Address(t, number); now != address {
-			t.Errorf("node %d had the address %s, and has %s", number, address, now)
-		}
-	}
-	c.Down(t)
-
-	file := filepath.Join(c.State(), "network.json")
-	kept, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var network struct {
-		Version int          `json:"version"`
-		Subnet  netip.Prefix `json:"subnet"`
-	}
-	if err := json.Unmarshal(kept, &network); err != nil {
-		t.Fatal(err)
-	}
-	bytes := network.Subnet.Addr().As4()
-	bytes[2] ^= 0x80
-	network.Subnet = netip.PrefixFrom(netip.AddrFrom4(bytes), 24)
-	moved, err := json.Marshal(network)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, moved, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	moveSubnet(t, c, 0x80)
 	if result := c.Reeve(t, "dev", "up", "--detach", "--timeout", "3s"); result.Code == 0 {
 		t.Fatalf("nodes that cannot know of each other are up: %s", result)
 	}
@@ -268,4 +283,54 @@ func allMoved(t *testing.T, c *devcluster.Cluster) (addresses map[int]string) {
 		})
 	}
 	return addresses
+}
+
+// addressesOf are the addresses of all nodes.
+func addressesOf(t *testing.T, c *devcluster.Cluster) map[int]string {
+	t.Helper()
+	addresses := make(map[int]string)
+	for number, node := range c.Nodes(t) {
+		addresses[number] = node.Address
+	}
+	return addresses
+}
+
+// moveSubnet gives the nodes, which are off, the subnet that differs in one bit: they start with other addresses. It returns that of the subnet.
+func moveSubnet(t *testing.T, c *devcluster.Cluster, bit byte) (to netip.Addr) {
+	t.Helper()
+	file := filepath.Join(c.State(), "network.json")
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var network struct {
+		Version int          `json:"version"`
+		Subnet  netip.Prefix `json:"subnet"`
+	}
+	if err := json.Unmarshal(kept, &network); err != nil {
+		t.Fatal(err)
+	}
+	bytes := network.Subnet.Addr().As4()
+	bytes[2] ^= bit
+	network.Subnet = netip.PrefixFrom(netip.AddrFrom4(bytes), 24)
+	moved, err := json.Marshal(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, moved, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return network.Subnet.Addr()
+}
+
+// powerCut stops all nodes and starts them again. They have the same addresses.
+func powerCut(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	addresses := addressesOf(t, c)
+	c.Down(t)
+	c.MustReeve(t, "dev", "up", "--detach")
+	allHome(t, c)
+	if now := addressesOf(t, c); !maps.Equal(now, addresses) {
+		t.Errorf("the nodes had the addresses %v, and have %v", addresses, now)
+	}
 }
