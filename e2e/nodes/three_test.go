@@ -3,6 +3,7 @@ package nodes_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
 
-// TestThreeNodes makes a cluster of three nodes in one command, takes its first node away under it, and brings everything back.
+// TestThreeNodes makes a cluster of three nodes in one command, takes its first node away under it, and brings everything back, with a fourth node.
 func TestThreeNodes(t *testing.T) {
 	t.Run("root", func(t *testing.T) {
 		if os.Geteuid() != 0 {
@@ -61,17 +62,24 @@ func threeNodes(t *testing.T, c *devcluster.Cluster) {
 		return result.Code == 0 && strings.Contains(lineOf(result.Stdout, "Problem"), first) && strings.Contains(lineOf(result.Stdout, "Members"), first+" (does not answer)"), result.String()
 	})
 
-	c.MustReeve(t, "dev", "up", "--detach")
-	nodes = fleet.Await(t, c, 1, patience, "all nodes are back", fleet.AllReady(3))
+	// It comes back, and with it a fourth node, which has neither a member of the store nor a curator.
+	c.MustReeve(t, "dev", "up", "--nodes", "4", "--detach")
+	nodes = fleet.Await(t, c, 1, patience, "all nodes are back, and the fourth is there", threeAndFourth)
 	if fleet.ByID(nodes, second).Labels["alive"] != "yes" {
 		t.Errorf("what was written without the first node is lost: %v", nodes)
 	}
 
-	// All of them at once.
+	// All of them at once. The fourth finds the curators where they were.
 	c.Down(t)
 	c.MustReeve(t, "dev", "up", "--detach")
-	fleet.Await(t, c, 3, patience, "all nodes are back after all were off", fleet.AllReady(3))
+	fleet.Await(t, c, 3, patience, "all nodes are back after all were off", threeAndFourth)
 	c.Down(t)
+}
+
+// threeAndFourth says whether three nodes are ready with all their roles, and one that has only hostsfile.
+func threeAndFourth(nodes []fleet.Node) bool {
+	fourth := slices.IndexFunc(nodes, func(node fleet.Node) bool { return !node.Has("consensus") })
+	return fourth >= 0 && nodes[fourth].Healthy && nodes[fourth].Role("hostsfile").State == "Ready" && fleet.AllReady(3)(slices.Delete(slices.Clone(nodes), fourth, fourth+1))
 }
 
 // lineOf is the line of a table that begins with a word.
