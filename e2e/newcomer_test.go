@@ -190,58 +190,6 @@ func statusDocument(t *testing.T, c *devcluster.Cluster) {
 	}
 }
 
-// hostsfileComesAndGoes disables and enables the role, and changes the file meanwhile.
-func hostsfileComesAndGoes(t *testing.T, c *devcluster.Cluster, node string) {
-	t.Helper()
-	file := c.Path("hosts")
-	read := func() string {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(content)
-	}
-	awaitBlock := func(there bool) {
-		eventually.True(t, patience, fmt.Sprintf("the node in the hosts file: %t", there), func() (bool, string) {
-			content := read()
-			return strings.Contains(content, node) == there, content
-		})
-	}
-	awaitBlock(true)
-	if !strings.Contains(read(), "127.0.0.1\tlocalhost\n") {
-		t.Errorf("the role has lost lines that were there before: %q", read())
-	}
-	c.MustReeve(t, "node", "role", "remove", node, "hostsfile")
-	if status := c.Status(t); status.Role("hostsfile").Role != "" {
-		t.Errorf("hostsfile was removed and is still there: %s", status)
-	}
-	awaitBlock(false)
-
-	// Lines that nobody would write so: without a newline at the end, too.
-	odd := "# mine\r\n\n10.0.0.1\t a  b\t# c\n\x80\xff not UTF-8\n   \n127.0.0.1\tlocalhost\nlast line"
-	if err := os.WriteFile(file, []byte(odd), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c.MustReeve(t, "node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"path":`+quote(file)+`}`))
-	awaitBlock(true)
-	for line := range strings.SplitSeq(odd, "\n") {
-		if !strings.Contains("\n"+read()+"\n", "\n"+line+"\n") {
-			t.Errorf("the line %q is not in the file any more: %q", line, read())
-		}
-	}
-	info, err := os.Stat(file)
-	if err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("the mode of the file was changed: %v, %v", info.Mode(), err)
-	}
-	c.MustReeve(t, "node", "role", "remove", node, "hostsfile")
-	awaitBlock(false)
-	if got := read(); got != odd+"\n" {
-		t.Errorf("with the role removed the file is %q, want %q as it was before, with a newline at its end", got, odd)
-	}
-	c.MustReeve(t, "node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"path":`+quote(file)+`}`))
-	awaitBlock(true)
-}
-
 // configuration writes a role's configuration to a file that the cluster's user can read.
 func configuration(t *testing.T, c *devcluster.Cluster, document string) string {
 	t.Helper()
