@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
 
@@ -82,6 +83,11 @@ func reeved(arguments []string) error {
 	if behaviour == "die" {
 		return fmt.Errorf("the disk is on fire\x1b[2J\u009b31m")
 	}
+	lock, err := lockSystem(parameters)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	leave := make(chan os.Signal, 1)
@@ -95,6 +101,22 @@ func reeved(arguments []string) error {
 		return join(ctx, parameters, behaviour)
 	}
 	return makeCluster(ctx, parameters, behaviour)
+}
+
+// lockSystem holds the node's system directory, by which a node without a socket is found.
+func lockSystem(parameters *nodev1.Parameters) (*os.File, error) {
+	system := parameters.GetDirectories().GetSystem()
+	if err := os.MkdirAll(system, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(system, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another reeved holds %s: %w", system, err), lock.Close())
+	}
+	return lock, nil
 }
 
 // makeCluster runs a node that makes a cluster.

@@ -52,7 +52,7 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 		return down, holdFault(err, path)
 	}
 	defer node.close()
-	status := localStatus(ctx, path)
+	status := localStatus(ctx, path, node)
 	down.Roles = running(status)
 	if byRoles {
 		timeout = StopTime(status)
@@ -104,7 +104,7 @@ func WouldDown(ctx context.Context, path string) (output.Down, error) {
 		return down, stopFault(err, path)
 	}
 	down.Stopped = node.pid
-	down.Roles = running(localStatus(ctx, path))
+	down.Roles = running(localStatus(ctx, path, node))
 	return down, nil
 }
 
@@ -181,6 +181,7 @@ func holdLocked(path string) (*process, error) {
 		}
 		// That it still has the lock shows that the pidfd is of the process that had it before.
 		if again, _ := target.Holder(path); again == pid {
+			node.silent = true
 			return node, nil
 		}
 		node.close()
@@ -218,7 +219,10 @@ func running(status *nodev1.Status) []string {
 }
 
 // localStatus is what the node in a directory says of itself; nil if it does not answer: one that hangs is still to be stopped.
-func localStatus(ctx context.Context, path string) *nodev1.Status {
+func localStatus(ctx context.Context, path string, node *process) *nodev1.Status {
+	if node.silent {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	cluster, err := target.Open(ctx, target.Options{Dir: path})

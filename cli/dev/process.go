@@ -12,6 +12,8 @@ import (
 type process struct {
 	pid  int
 	file *os.File
+	// silent says that it is a node that does not answer, and was found by its lock.
+	silent bool
 }
 
 // openProcess holds a process. unix.ESRCH says that there is none.
