@@ -173,6 +173,7 @@ func (c *cluster) obey(ctx context.Context, n *node, told *clusterv1.WatchRespon
 		}
 		n.begun[role.GetRole()] = role.GetGeneration()
 		if err := c.start(ctx, n, role.GetRole(), role.GetGeneration()); err != nil {
+			delete(n.begun, role.GetRole())
 			return err
 		}
 	}
@@ -232,12 +233,12 @@ func (c *cluster) shown(n *node) *clusterv1.NodeStatus {
 	return shown
 }
 
-// tell reports the status of a node to the curator, if that runs. The cluster is locked.
-func (c *cluster) tell(ctx context.Context, n *node) error {
+// tell reports the status of a node to the curator, if that runs. The cluster is locked: who only answers a curator, which may be gone, waits for none.
+func (c *cluster) tell(ctx context.Context, n *node, options ...grpc.CallOption) error {
 	if !c.Serves() {
 		return nil
 	}
-	_, err := n.API().ReportStatus(ctx, &clusterv1.ReportStatusRequest{Status: c.shown(n)}, grpc.WaitForReady(true))
+	_, err := n.API().ReportStatus(ctx, &clusterv1.ReportStatusRequest{Status: c.shown(n)}, options...)
 	return err
 }
 
@@ -251,7 +252,7 @@ func (c *cluster) change(id string, change func(*node)) error {
 	}
 	change(n)
 	c.wake()
-	return c.tell(context.Background(), n)
+	return c.tell(context.Background(), n, grpc.WaitForReady(true))
 }
 
 func (c *cluster) find(id string) (*node, error) {
