@@ -76,6 +76,13 @@ func TestConfigurationOfARole(t *testing.T) {
 		for document, path := range inOrder(map[string]string{`{"listen":"nowhere"}`: "/listen", `{"listen":"0.0.0.0:0","advertise":"[::]:7443"}`: "/advertise", `{"listen":"127.0.0.1:70000"}`: "/listen"}) {
 			refusedCommand(t, c, []string{path}, "node", "role", "add", node, "curator", "--config", configuration(t, c, document))
 		}
+		before := configurationLine(assignment(t, c, node, "hostsfile"))
+		for _, name := range []string{"10", "0x10"} { // which a resolver takes for addresses
+			refusedCommand(t, c, []string{"/hostname"}, "node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"hostname":"`+name+`"}`))
+		}
+		if now := configurationLine(assignment(t, c, node, "hostsfile")); now != before {
+			t.Errorf("a refused host name is stored: %s", now)
+		}
 		after := c.AwaitUp(t, patience, devcluster.DefaultRoles...)
 		if restarts := after.Role("curator").Restarts; restarts != 0 {
 			t.Errorf("the curator was started again %d times", restarts)

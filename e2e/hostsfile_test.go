@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -66,7 +68,7 @@ func hostsfileComesAndGoes(t *testing.T, c *devcluster.Cluster, node string) {
 		return role.State == "Degraded" && strings.Contains(role.Reason, "keeps rewriting "+file), status.String()
 	})
 	awaitBlock(true)
-	blockThatStays(t, c, node)
+	blockThatStays(t, c, node, odd)
 	c.MustReeve(t, "node", "role", "remove", node, "hostsfile")
 	awaitBlock(false)
 	if got := read(); got != odd+"\n" {
@@ -86,8 +88,8 @@ func replaceFile(t *testing.T, file, content string) {
 	}
 }
 
-// blockThatStays takes the role away while nobody can change the hosts file: that is said, and the role is there again afterwards.
-func blockThatStays(t *testing.T, c *devcluster.Cluster, node string) {
+// blockThatStays takes the role away while nobody can change the hosts file: that is said. The block is deleted by hand then, and the role is there again afterwards.
+func blockThatStays(t *testing.T, c *devcluster.Cluster, node, without string) {
 	t.Helper()
 	path := c.Path("hosts")
 	file, err := os.Open(path)
@@ -113,6 +115,19 @@ func blockThatStays(t *testing.T, c *devcluster.Cluster, node string) {
 	}
 	if role := c.Status(t).Role("hostsfile"); role.State != "Stopped" || !strings.Contains(role.Reason, "the block was not removed") {
 		t.Errorf("the node does not say that the block was not removed: %+v", role)
+	}
+	// What its README says to whoever wants the block out by hand.
+	page, err := os.ReadFile("../plugins/hostsfile/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile("`(sed -i [^`]+) /etc/hosts`").FindSubmatch(page)
+	if command == nil {
+		t.Fatal("the README of hostsfile does not say how the block is deleted by hand")
+	}
+	output, failure := exec.Command("sh", "-c", string(command[1])+` "$1"`, "sh", path).CombinedOutput()
+	if content, err := os.ReadFile(path); failure != nil || err != nil || string(content) != without+"\n" {
+		t.Errorf("deleted by hand, the block leaves %q, want %q: %v %s", content, without+"\n", errors.Join(failure, err), output)
 	}
 	c.MustReeve(t, "node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"path":`+quote(path)+`}`))
 }

@@ -138,10 +138,15 @@ func (p Plugin) contents() (map[string]content, error) {
 	return contents, nil
 }
 
+// lostFound is what a new file system has. It counts as empty.
+const lostFound = "lost+found"
+
 // writeAll writes a directory that is there as a whole or not at all.
 func writeAll(directory string, contents map[string]content) (names []string, err error) {
-	switch entries, err := os.ReadDir(directory); {
-	case err == nil && len(entries) > 0:
+	entries, err := os.ReadDir(directory)
+	isFileSystem := len(entries) == 1 && entries[0].Name() == lostFound
+	switch {
+	case err == nil && len(entries) > 0 && !isFileSystem:
 		return nil, &Problem{directory + " is not empty", "Nothing in it was changed: choose another place by --directory."}
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return nil, err
@@ -149,8 +154,12 @@ func writeAll(directory string, contents map[string]content) (names []string, er
 	if err := os.MkdirAll(filepath.Dir(directory), 0o755); err != nil {
 		return nil, err
 	}
-	// Beside it, so that it can be renamed.
-	temporary, err := os.MkdirTemp(filepath.Dir(directory), "."+filepath.Base(directory)+".new-")
+	// Beside it, so that it can be renamed. On a file system of its own that is within.
+	beside := filepath.Dir(directory)
+	if isFileSystem {
+		beside = directory
+	}
+	temporary, err := os.MkdirTemp(beside, "."+filepath.Base(directory)+".new-")
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +177,10 @@ func writeAll(directory string, contents map[string]content) (names []string, er
 		}
 		names = append(names, name)
 	}
+	slices.Sort(names)
+	if isFileSystem {
+		return names, moveAll(temporary, directory)
+	}
 	// An empty directory gives way; one that is not empty any more does not.
 	if err := os.Remove(directory); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -175,6 +188,22 @@ func writeAll(directory string, contents map[string]content) (names []string, er
 	if err := os.Rename(temporary, directory); err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
 	return names, nil
+}
+
+// moveAll moves all that is in one directory into another one, or nothing.
+func moveAll(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for i, entry := range entries {
+		if err := os.Rename(filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())); err != nil {
+			for _, moved := range entries[:i] {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(to, moved.Name())))
+			}
+			return err
+		}
+	}
+	return nil
 }
