@@ -54,8 +54,8 @@ func (o *Outgoing) elsewhere(address string) (others []string, members []uint64)
 }
 
 // connectElsewhere connects to one of the members if it is there, and remembers that.
-func (o *Outgoing) connectElsewhere(ctx context.Context, network, address, at string, silence time.Duration, members []uint64) (net.Conn, error) {
-	conn, err := o.connect(ctx, network, at, &outgoing{address: address, silence: silence, members: members})
+func (o *Outgoing) connectElsewhere(ctx context.Context, network, address, at string, within limits, members []uint64) (net.Conn, error) {
+	conn, err := o.connect(ctx, network, at, &outgoing{address: address, members: members}, within)
 	if err == nil {
 		o.mu.Lock()
 		o.looks[address] = look{o.looks[address].began, at}

@@ -10,13 +10,11 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
 const (
@@ -46,15 +44,6 @@ type Listener struct {
 	mu       sync.Mutex
 	open     map[*conn]struct{}
 	unproven []*conn // the oldest one first
-}
-
-// Bind takes an address (host:port) for Serve. Its connections end when the peer does not take for some seconds what is sent to it.
-func Bind(address string) (net.Listener, error) {
-	listen, err := rafthttp.NewListener(url.URL{Scheme: "http", Host: address}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("listen for the other members of the store: %w", err)
-	}
-	return listen, nil
 }
 
 // Serve serves a handler to those whom the gate admits, until Close, which closes what was bound, too.
@@ -177,7 +166,7 @@ func (a accepting) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: raw, of: a.Listener}
+	c := &conn{Conn: timed{raw, onStreams().silence}, of: a.Listener}
 	a.mu.Lock()
 	former := a.makeRoom(raw.RemoteAddr())
 	a.unproven = append(a.unproven, c)

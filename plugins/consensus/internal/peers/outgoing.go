@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
 const (
@@ -64,16 +63,16 @@ func NewOutgoing(config OutgoingConfig) *Outgoing {
 }
 
 // Streams are for requests whose answer goes on for ever. A connection over which nothing comes for some seconds, in which at least a sign of life should have, ends.
-func (o *Outgoing) Streams() http.RoundTripper { return o.transport(rafthttp.ConnReadTimeout, -1) }
+func (o *Outgoing) Streams() http.RoundTripper { return o.transport(onStreams(), -1) }
 
-// Messages are for requests that have an answer.
-func (o *Outgoing) Messages() http.RoundTripper { return o.transport(0, maxIdle) }
+// Messages are for requests that have an answer, which may take its time. A connection over which the other machine takes nothing for long ends.
+func (o *Outgoing) Messages() http.RoundTripper { return o.transport(onMessages(), maxIdle) }
 
-func (o *Outgoing) transport(silence time.Duration, idle int) *http.Transport {
+func (o *Outgoing) transport(within limits, idle int) *http.Transport {
 	return &http.Transport{
 		MaxIdleConnsPerHost: idle,
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return o.dial(ctx, network, address, silence)
+			return o.dial(ctx, network, address, within)
 		},
 		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 			return nil, fmt.Errorf("the member at %s is not spoken to without TLS", address)
@@ -81,9 +80,9 @@ func (o *Outgoing) transport(silence time.Duration, idle int) *http.Transport {
 	}
 }
 
-func (o *Outgoing) dial(ctx context.Context, network, address string, silence time.Duration) (net.Conn, error) {
+func (o *Outgoing) dial(ctx context.Context, network, address string, within limits) (net.Conn, error) {
 	known := func(ctx context.Context) (net.Conn, error) {
-		return o.connect(ctx, network, address, &outgoing{address: address, silence: silence})
+		return o.connect(ctx, network, address, &outgoing{address: address}, within)
 	}
 	if o.config.Elsewhere == nil {
 		return known(ctx)
@@ -91,13 +90,13 @@ func (o *Outgoing) dial(ctx context.Context, network, address string, silence ti
 	return first(ctx, known, func() ([]string, dialer) {
 		others, members := o.elsewhere(address)
 		return others, func(ctx context.Context, at string) (net.Conn, error) {
-			return o.connectElsewhere(ctx, network, address, at, silence, members)
+			return o.connectElsewhere(ctx, network, address, at, within, members)
 		}
 	})
 }
 
 // connect makes c a connection to where the member of its address is, or is looked for.
-func (o *Outgoing) connect(ctx context.Context, network, at string, c *outgoing) (net.Conn, error) {
+func (o *Outgoing) connect(ctx context.Context, network, at string, c *outgoing, within limits) (net.Conn, error) {
 	credentials, err := o.config.Credentials()
 	if err != nil {
 		return nil, err
@@ -105,11 +104,11 @@ func (o *Outgoing) connect(ctx context.Context, network, at string, c *outgoing)
 	if o.closed() {
 		return nil, net.ErrClosed
 	}
-	raw, err := (&net.Dialer{Timeout: o.config.DialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, at)
+	raw, err := (&net.Dialer{Timeout: o.config.DialTimeout, KeepAlive: keepAlive, Control: within.control}).DialContext(ctx, network, at)
 	if err != nil {
 		return nil, err
 	}
-	c.Conn, c.of = raw, o
+	c.Conn, c.of = timed{raw, within.silence}, o
 	if !o.take(c) {
 		_ = raw.Close()
 		return nil, net.ErrClosed
@@ -259,29 +258,8 @@ type outgoing struct {
 	net.Conn
 	of      *Outgoing
 	address string
-	members []uint64      // whom it may be, looked for elsewhere; nil: it was not looked for
-	silence time.Duration // how long nothing may come or be taken; 0: for ever
-	proof   *proof        // nil: not proven
-}
-
-// Read implements net.Conn.
-func (c *outgoing) Read(into []byte) (int, error) {
-	if c.silence > 0 {
-		if err := c.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Read(into)
-}
-
-// Write implements net.Conn.
-func (c *outgoing) Write(content []byte) (int, error) {
-	if c.silence > 0 {
-		if err := c.SetWriteDeadline(time.Now().Add(c.silence)); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Write(content)
+	members []uint64 // whom it may be, looked for elsewhere; nil: it was not looked for
+	proof   *proof   // nil: not proven
 }
 
 // Close implements net.Conn.

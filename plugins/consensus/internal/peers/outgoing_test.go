@@ -233,6 +233,7 @@ func TestSweepClosesWhatGoesToAFormerMember(t *testing.T) {
 
 // TestSilentStreamEnds checks that a stream over which nothing comes is ended: a member that is cut off says nothing.
 func TestSilentStreamEnds(t *testing.T) {
+	t.Parallel()
 	outgoing, _, address := reaching(t, make(chan struct{}))
 	body, err := fetch(outgoing.Streams(), address)
 	if err != nil {
