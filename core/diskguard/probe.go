@@ -1,6 +1,7 @@
 package diskguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,14 @@ import (
 )
 
 const (
-	// probeEvery is how often a write is tried. It costs the file system what a small file costs that is made and removed.
+	// probeEvery is how often a write is tried, which costs the file system what a small file costs that is made and removed; and how long it may take before the disk counts as one that does not
+	// answer: a busy disk is slow as well, and is forgiven.
 	probeEvery = 5 * time.Second
-	// answersWithin is how long a write may take before the disk counts as one that does not answer. A busy disk is slow as well, and is forgiven.
-	answersWithin = 5 * time.Second
 	// leavesWithin is how long Run waits for what still writes when it ends: a file that is open keeps the volume from being closed.
 	leavesWithin = 100 * time.Millisecond
 )
 
-// ProbeConfig is what a Prober needs. All of it is required but Log and Write.
+// ProbeConfig is what a Prober needs. All of it is required but Log, Write and Every.
 type ProbeConfig struct {
 	Log hclog.Logger
 	// Data is the directory of the volume.
@@ -33,6 +33,8 @@ type ProbeConfig struct {
 	Events roles.Recorder
 	// Write tries a write in a directory; nil: that of a file without a name.
 	Write func(directory string) error
+	// Every is how long to wait between two writes, and how long one may take before the disk counts as one that does not answer; 0: 5 s each.
+	Every time.Duration
 }
 
 // Prober finds out by writing whether the volume takes writes: a file system that has met an error refuses them and is not mounted read-only, as far as statfs
@@ -42,6 +44,8 @@ type Prober struct {
 	problem event.Value[string]
 	// recorded is closed once the last event was recorded; nil: there was none. It is Run's.
 	recorded chan struct{}
+	// asked takes who asks whether the volume answers now. What comes with it is closed once that is known.
+	asked chan chan struct{}
 
 	mu sync.Mutex
 	// hangs says that the present write has not ended in time, answered when one last ended that had not.
@@ -57,7 +61,8 @@ func NewProber(config ProbeConfig) *Prober {
 	if config.Write == nil {
 		config.Write = storage.Probe
 	}
-	p := &Prober{config: config}
+	config.Every = cmp.Or(config.Every, probeEvery)
+	p := &Prober{config: config, asked: make(chan chan struct{})}
 	p.problem.Set("")
 	return p
 }
@@ -65,8 +70,18 @@ func NewProber(config ProbeConfig) *Prober {
 // Problem is why the volume takes no writes, and what to do about it; empty: it takes them.
 func (p *Prober) Problem() *event.Value[string] { return &p.problem }
 
-// Hung returns when the volume last did not answer, which is now if it does not: what waited for it is not to blame. The zero time: never.
-func (p *Prober) Hung() time.Time {
+// Hung finds out by a write whether the volume answers, and returns when it last did not, which is now if it does not: what waited for it is not to blame. The zero time: never. It waits for Run, and
+// if the context ends it returns what is known.
+func (p *Prober) Hung(ctx context.Context) time.Time {
+	known := make(chan struct{})
+	select {
+	case p.asked <- known:
+		select {
+		case <-known:
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hangs {
@@ -87,13 +102,15 @@ func (p *Prober) hang(now bool) {
 
 // Run probes until the context ends, and returns nil. It does not wait long for a write that hangs, which only the disk can end.
 func (p *Prober) Run(ctx context.Context) error {
+	var asking []chan struct{}
+	defer func() { answer(asking) }()
 	for {
 		began, wrote, written := time.Now(), make(chan error, 1), make(chan struct{})
 		go func() {
 			defer close(written)
 			wrote <- p.config.Write(p.config.Data)
 		}()
-		late := time.After(answersWithin)
+		late, isLate := time.After(p.config.Every), false
 		for waiting := true; waiting; {
 			select {
 			case err := <-wrote:
@@ -101,20 +118,35 @@ func (p *Prober) Run(ctx context.Context) error {
 				p.tell(p.refused(err))
 				waiting = false
 			case <-late:
+				isLate = true
 				p.hang(true)
 				p.tell(fmt.Sprintf("the disk does not answer: a write to the node's volume %s has not ended since %s: see the kernel's log, and run fsfreeze -u if its file system is frozen; roles wait, and go on by themselves",
 					p.config.Data, began.UTC().Format(time.TimeOnly+" UTC")))
+			case known := <-p.asked:
+				asking = append(asking, known)
 			case <-ctx.Done():
 				p.leave(written)
 				return nil
 			}
+			if isLate || !waiting {
+				answer(asking)
+				asking = nil
+			}
 		}
 		select {
-		case <-time.After(probeEvery):
+		case <-time.After(p.config.Every):
+		case known := <-p.asked:
+			asking = append(asking, known)
 		case <-ctx.Done():
 			p.leave(written)
 			return nil
 		}
+	}
+}
+
+func answer(asking []chan struct{}) {
+	for _, known := range asking {
+		close(known)
 	}
 }
 

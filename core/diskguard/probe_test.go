@@ -64,8 +64,9 @@ func TestProber(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
 			got, _ := prober.Problem().Get()
-			if (got == "") != (problem == "") || !strings.Contains(got, problem) || prober.Hung().Equal(time.Now()) != hung || events.all() != types {
-				t.Errorf("the problem is %q, it last hung %s, events %q", got, prober.Hung(), events.all())
+			last := prober.Hung(t.Context())
+			if (got == "") != (problem == "") || !strings.Contains(got, problem) || last.Equal(time.Now()) != hung || events.all() != types {
+				t.Errorf("the problem is %q, it last hung %s, events %q", got, last, events.all())
 			}
 		}
 		now := make(chan struct{})
@@ -113,6 +114,37 @@ func TestProber(t *testing.T) {
 			t.Error(err)
 		}
 		close(frozen)
+	})
+}
+
+// TestHungIsFoundWhenItIsAsked: who asks learns of a disk that has stopped to answer since the last write that was tried, and waits for one that is only slow.
+func TestHungIsFoundWhenItIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writes := make(chan time.Duration)
+		prober := diskguard.NewProber(diskguard.ProbeConfig{Data: "/data", Events: &told{}, Write: func(string) error {
+			time.Sleep(<-writes)
+			return nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- prober.Run(ctx) }()
+		writes <- 0
+		synctest.Wait()
+		for _, takes := range []time.Duration{4 * time.Second, 9 * time.Second} {
+			asked, hangs := time.Now(), takes > 5*time.Second
+			go func() { writes <- takes }() // begun when it is asked, and not five seconds later
+			if last := prober.Hung(ctx); last.Before(asked) == hangs || time.Since(asked) != min(takes, 5*time.Second) {
+				t.Errorf("a write that takes %s: it hung at %s, known after %s", takes, last, time.Since(asked))
+			}
+		}
+		cancel()
+		if asked := time.Now(); prober.Hung(ctx).Before(asked) {
+			t.Error("while the write hangs, and nobody probes any more, it is not known to hang")
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second) // the write ends, and the next one does not begin
 	})
 }
 

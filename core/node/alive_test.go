@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -59,6 +60,8 @@ type alive struct {
 	wrap func(storageRoom) storageRoom
 	// beside is a room beside the others, where there is something between; nil: there is none.
 	beside func(context.Context) error
+	// probeEvery is the node's, where there is something between.
+	probeEvery time.Duration
 	// file and again are those of Config.
 	file  string
 	again bool
@@ -125,7 +128,7 @@ func (a *alive) start() {
 		}
 		room, err := unseal.New(unseal.Config{Log: log, Storage: held, Parameters: a.parameters})
 		if err == nil {
-			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), beside: a.beside, events: new(events.Relay)}
+			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), beside: a.beside, probeEvery: a.probeEvery, events: new(events.Relay)}
 			err = n.run(ctx)
 		}
 		ended <- errors.Join(err, held.Close())
@@ -171,14 +174,23 @@ func (a *alive) client() nodev1.NodeServiceClient {
 // until waits for a status.
 func (a *alive) until(what string, is func(*nodev1.Status) bool) *nodev1.Status {
 	a.t.Helper()
-	ctx, client := a.context(), a.client()
-	var last *nodev1.Status
-	for ctx.Err() == nil {
+	ctx, cancel := context.WithCancelCause(a.context())
+	client, watched := a.client(), make(chan struct{})
+	go func() {
+		defer close(watched)
 		select {
 		case err := <-a.ended:
-			a.t.Fatalf("waiting for %s: the node has ended: %v", what, err)
-		default:
+			a.ended <- err
+			cancel(fmt.Errorf("the node has ended: %w", err))
+		case <-ctx.Done():
 		}
+	}()
+	defer func() {
+		cancel(nil)
+		<-watched
+	}()
+	var last *nodev1.Status
+	for ctx.Err() == nil {
 		stream, err := client.WatchStatus(ctx, &nodev1.WatchStatusRequest{}, grpc.WaitForReady(true))
 		for err == nil {
 			var answer *nodev1.WatchStatusResponse
@@ -189,7 +201,7 @@ func (a *alive) until(what string, is func(*nodev1.Status) bool) *nodev1.Status 
 			}
 		}
 	}
-	a.t.Fatalf("waiting for %s: %v", what, last)
+	a.t.Fatalf("waiting for %s: %v: %v", what, context.Cause(ctx), last)
 	return nil
 }
 

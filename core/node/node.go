@@ -93,6 +93,8 @@ type node struct {
 	locked *lockedAPI
 	// beside is one more room, for tests; nil: none.
 	beside func(context.Context) error
+	// probeEvery is that of the volume's prober, for tests; 0: its own.
+	probeEvery time.Duration
 }
 
 // storageRoom is the volume and its keys, as *unseal.Room has them.

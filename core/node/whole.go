@@ -24,6 +24,7 @@ import (
 	"github.com/reeveproject/reeve/core/report"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/unseal"
 	"github.com/reeveproject/reeve/core/wallclock"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -89,6 +90,10 @@ func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (
 	configuration := opened.Configuration
 	n.log.Info("node", "node", configuration.NodeID(), "cluster", configuration.ClusterID, "phase", configuration.Phase, "version", n.config.Version)
 
+	// What fails first otherwise says nothing of how to repair it. A full disk is no reason: the reserve is there.
+	if err := storage.CheckWritable(n.storage.Data); diskguard.Refuses(err) {
+		return rolesRunOn, err
+	}
 	order, err := access.NextStart(n.storage.Start(), w.start)
 	if err != nil {
 		n.log.Warn("cannot save the order of the core's starts: if the clock is set back, the store may not obey the next core", "error", err)
@@ -160,7 +165,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	w.clock = wallclock.New()
 	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses(), Interfaces: parameters.GetNetwork().GetInterfaces(), Kept: held.Address(),
 		Peers: parameters.GetNetwork().GetPeers(), KeptPeers: held.Peers()})
-	w.prober = diskguard.NewProber(diskguard.ProbeConfig{Log: w.log.Named("diskguard"), Data: held.Data, Events: w.recorder})
+	w.prober = diskguard.NewProber(diskguard.ProbeConfig{Log: w.log.Named("diskguard"), Data: held.Data, Events: w.recorder, Every: w.node.probeEvery})
 	hosts := &hostSockets{}
 	w.reconciler = roles.New(roles.Config{
 		Adopted: w.adopted.running(),

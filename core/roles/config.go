@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"context"
 	"io/fs"
 	"time"
 
@@ -75,8 +76,8 @@ type Config struct {
 	// nil: nobody knows.
 	StoreAway func() string
 	// Hung returns when the node's disk last did not answer, which is now if it does not: a role that did not answer either is not ended for it. The zero time:
-	// never. Nil: never, too.
-	Hung func() time.Time
+	// never. It may take as long as a slow disk needs. Nil: never, too.
+	Hung func(context.Context) time.Time
 
 	// Probation is how long a version of a plugin must be Ready or Degraded without a failure, where there is one to go back to, before it is what the
 	// node stays with; TrialPatience how long it may take to be Ready or Degraded. Zero values mean the defaults.

@@ -18,13 +18,13 @@ type health struct {
 	asker sync.WaitGroup
 }
 
-func follow(instance Running, l Liveness, hung func() time.Time) *health {
+func follow(instance Running, l Liveness, hung func(context.Context) time.Time) *health {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &health{lost: make(chan string, 1), end: cancel}
 	h.asker.Go(func() {
 		for l.rest(ctx, l.Interval) {
 			asked := time.Now()
-			if wrong := l.ask(ctx, instance); wrong != "" && (hung == nil || hung().Before(asked)) {
+			if wrong := l.ask(ctx, instance); wrong != "" && (hung == nil || hung(ctx).Before(asked)) {
 				h.lost <- wrong
 				return
 			}

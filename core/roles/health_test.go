@@ -1,6 +1,7 @@
 package roles_test
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -161,6 +162,6 @@ func TestWhatWaitsForTheDiskIsNotToBlame(t *testing.T) {
 		pass(roles.DefaultLivenessInterval + roles.DefaultLivenessTimeout)
 		x.expect(t, "app", backoff, "it did not answer for 20s")
 	}, func(c *roles.Config) {
-		c.Hung = func() time.Time { return time.Unix(0, min(time.Now().UnixNano(), hung.Load())) }
+		c.Hung = func(context.Context) time.Time { return time.Unix(0, min(time.Now().UnixNano(), hung.Load())) }
 	})
 }

@@ -56,7 +56,7 @@ func CheckWritable(directory string) error {
 		number unix.Errno
 		remedy string
 	}{
-		{unix.EROFS, "its file system is mounted read-only: mount it for writing"},
+		{unix.EROFS, "its file system is read-only: mount it for writing; if it has met an error (see the kernel's log), unmount it and repair it (fsck) before that"},
 		{unix.EIO, "its disk has errors: see the kernel's log, and repair the file system (fsck)"},
 		{unix.EUCLEAN, "its file system is damaged: see the kernel's log, and repair it (fsck)"},
 		{unix.ESHUTDOWN, "its file system was shut down after an error: see the kernel's log, and repair it (fsck)"},

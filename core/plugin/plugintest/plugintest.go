@@ -103,6 +103,8 @@ type Configuration struct {
 	LogAlways int `json:"logAlways,omitempty"`
 	// Write is the content of a file "written" in its data directory.
 	Write string `json:"write,omitempty"`
+	// HealthWrites has it write a file in its data directory each time that it is asked whether it is well.
+	HealthWrites bool `json:"healthWrites,omitempty"`
 	// Try is what to try and to publish as values, "ok" or the error: "read executable", "write executable", "replace executable", "mark".
 	Try []string `json:"try,omitempty"`
 	// Memory is how many MiB it takes and uses once it is ready, and Forks how many children in sessions of their own it starts; it publishes how many

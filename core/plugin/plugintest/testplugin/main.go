@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -136,20 +137,32 @@ func serve(variant plugintest.Variant) {
 		if variant.Before == "unsteady" {
 			summary = fmt.Sprintf("I am %d", os.Getpid())
 		}
+		var heart atomic.Pointer[string]
 		p.Roles = append(p.Roles, role.Role{
 			Name: r.Name, Summary: summary, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
 			StopGrace:          time.Duration(r.StopSeconds) * time.Second,
 			CheckConfiguration: func(document []byte) error { return role.Decode(document, &plugintest.Configuration{}) },
-			Run:                run,
+			CheckHealth: func(context.Context) error {
+				if path := heart.Load(); path != nil {
+					return os.WriteFile(*path, []byte("well"), 0o600)
+				}
+				return nil
+			},
+			Run: func(ctx context.Context, host *role.Host) error { return run(ctx, host, &heart) },
 		})
 	}
 	role.Serve(p)
 }
 
-func run(ctx context.Context, host *role.Host) error {
+// run does what the configuration says. It sets heart to the file that the role writes whenever it is asked whether it is well.
+func run(ctx context.Context, host *role.Host, heart *atomic.Pointer[string]) error {
 	var c plugintest.Configuration
 	if err := role.Decode(host.Configuration(), &c); err != nil {
 		return err
+	}
+	if c.HealthWrites {
+		path := filepath.Join(host.DataDirectory(), "health")
+		heart.Store(&path)
 	}
 	for _, line := range c.Log {
 		fmt.Fprintln(os.Stderr, line)
