@@ -12,6 +12,7 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/fleet"
 	"github.com/reeveproject/reeve/e2e/internal/partition"
 	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
 
 // wishes are the roles of the plugin of that name, and what becomes of each in Split.
@@ -48,6 +49,10 @@ func TestPartitions(t *testing.T) {
 		s.named(t, bridge, s.ids[pair[0]], s.ids[pair[1]])
 		s.halfCut(t, [][2]int{{pair[0], pair[1]}, {pair[1], pair[0]}})
 	})
+	if soak.Enabled {
+		t.Run("a pair of which one lets nobody in", s.letsNotIn)
+		t.Run("a new member that lets nobody in", s.newMember)
+	}
 	t.Run("the leader is not heard by another", func(t *testing.T) {
 		from := leader(t, c)
 		to := others(from)[0]

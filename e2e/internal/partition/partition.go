@@ -25,9 +25,18 @@ type Network struct {
 	nodes map[int]devcluster.Node
 
 	mu sync.Mutex
-	// dropped holds for a node those whose packets do not arrive there.
-	dropped map[int]map[int]bool
+	// dropped holds for a node those whose packets do not arrive there, and which of them.
+	dropped map[int]map[int]packets
 }
+
+// packets is what nftables matches of the packets of another node.
+type packets string
+
+const (
+	allPackets packets = ""
+	// newConnections begin a TCP connection. Those that stand go on.
+	newConnections packets = "tcp flags & (syn | ack) == syn "
+)
 
 // Require skips the test where nodes cannot have namespaces, or nothing can be cut in them, and says why.
 func Require(t testing.TB) {
@@ -48,7 +57,7 @@ func nft() (string, error) {
 // New returns the network of a cluster that runs. When the test ends it is healed.
 func New(t testing.TB, c *devcluster.Cluster) *Network {
 	t.Helper()
-	n := &Network{nodes: c.Nodes(t), dropped: make(map[int]map[int]bool)}
+	n := &Network{nodes: c.Nodes(t), dropped: make(map[int]map[int]packets)}
 	for number, node := range n.nodes {
 		if node.Namespace == "" {
 			t.Fatalf("node %d has no network namespace: the cluster was made without --netns", number)
@@ -68,13 +77,19 @@ func New(t testing.TB, c *devcluster.Cluster) *Network {
 // Cut cuts two nodes off from each other.
 func (n *Network) Cut(t testing.TB, a, b int) {
 	t.Helper()
-	n.change(t, func() { n.drop(a, b); n.drop(b, a) }, a, b)
+	n.change(t, func() { n.drop(a, b, allPackets); n.drop(b, a, allPackets) }, a, b)
 }
 
 // CutOneWay lets nothing that one node sends arrive at another. What that one sends does arrive.
 func (n *Network) CutOneWay(t testing.TB, from, to int) {
 	t.Helper()
-	n.change(t, func() { n.drop(from, to) }, to)
+	n.change(t, func() { n.drop(from, to, allPackets) }, to)
+}
+
+// RefuseNew lets no new connection of one node arrive at another, as a firewall does that lets out but not in. The connections that stand go on, and the other way stays open.
+func (n *Network) RefuseNew(t testing.TB, from, to int) {
+	t.Helper()
+	n.change(t, func() { n.drop(from, to, newConnections) }, to)
 }
 
 // Isolate cuts a node off from all others.
@@ -83,8 +98,8 @@ func (n *Network) Isolate(t testing.TB, number int) {
 	n.change(t, func() {
 		for other := range n.nodes {
 			if other != number {
-				n.drop(number, other)
-				n.drop(other, number)
+				n.drop(number, other, allPackets)
+				n.drop(other, number, allPackets)
 			}
 		}
 	}, slices.Collect(maps.Keys(n.nodes))...)
@@ -111,17 +126,18 @@ func (n *Network) Dropped(t testing.TB, from, to int) int {
 	if err != nil {
 		t.Fatalf("nft as node %d: %v", to, err)
 	}
-	_, rule, _ := strings.Cut(string(listed), "ip saddr "+n.nodes[from].Address+" counter packets ")
-	count, _, _ := strings.Cut(rule, " ")
-	packets, _ := strconv.Atoi(count)
-	return packets
+	_, rule, _ := strings.Cut(string(listed), "ip saddr "+n.nodes[from].Address+" ")
+	_, counted, _ := strings.Cut(rule, "counter packets ")
+	count, _, _ := strings.Cut(counted, " ")
+	dropped, _ := strconv.Atoi(count)
+	return dropped
 }
 
-func (n *Network) drop(from, to int) {
+func (n *Network) drop(from, to int, which packets) {
 	if n.dropped[to] == nil {
-		n.dropped[to] = make(map[int]bool)
+		n.dropped[to] = make(map[int]packets)
 	}
-	n.dropped[to][from] = true
+	n.dropped[to][from] = which
 }
 
 func (n *Network) change(t testing.TB, edit func(), numbers ...int) {
@@ -137,7 +153,7 @@ func (n *Network) change(t testing.TB, edit func(), numbers ...int) {
 }
 
 // apply has a node drop what comes from others, where it arrives: a sender would be told of what it may not send. All of it in one transaction of nftables.
-func (n *Network) apply(number int, from map[int]bool) error {
+func (n *Network) apply(number int, from map[int]packets) error {
 	node, ok := n.nodes[number]
 	if !ok {
 		return fmt.Errorf("there is no node %d to cut off", number)
@@ -149,7 +165,7 @@ func (n *Network) apply(number int, from map[int]bool) error {
 		fmt.Fprintf(&rules, "add table ip %[1]s\nadd chain ip %[1]s arriving { type filter hook prerouting priority raw; }\n", table)
 	}
 	for _, other := range slices.Sorted(maps.Keys(from)) {
-		fmt.Fprintf(&rules, "add rule ip %s arriving ip saddr %s counter drop\n", table, n.nodes[other].Address)
+		fmt.Fprintf(&rules, "add rule ip %s arriving ip saddr %s %scounter drop\n", table, n.nodes[other].Address, from[other])
 	}
 	path, err := nft()
 	if err != nil {
