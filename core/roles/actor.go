@@ -109,8 +109,11 @@ func (a *actor) run() {
 			a.show(shown{state: failed, reason: a.cause})
 			a.wait(nil, 0)
 		case a.history.gaveUp(a.seen.fingerprint):
+			if a.pardon() {
+				continue
+			}
 			a.show(shown{state: failed, reason: a.givenUpReason()})
-			a.wait(nil, 0)
+			a.wait(nil, a.pardonable())
 		case a.fallen != "" && a.fallen != a.seen.fingerprint:
 			// What ended is not what is wanted now.
 			a.fallen = ""

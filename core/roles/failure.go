@@ -57,7 +57,7 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 	if shortage := a.shortage(); shortage != "" {
 		f.Cause += "; " + shortage
 		a.cause = f.GetCause()
-		f = a.history.mention(f, a.r.config.budget(a.role))
+		f = a.history.excuse(f, a.r.config.budget(a.role))
 		a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
 		delay := a.retry(fingerprint)
 		a.log.Warn("ended by itself and is started again; it is not the role's fault", "reason", a.cause, "after", delay)
@@ -98,6 +98,38 @@ func (a *actor) shortage() string {
 func usesStore(manifest *rolev1.RoleManifest) bool {
 	ofStore := func(name string) bool { return name == CapabilityConsensus || name == CapabilityCluster }
 	return manifest.GetConsensusUser() != "" || slices.ContainsFunc(manifest.GetRequires(), ofStore) || slices.ContainsFunc(manifest.GetProvides(), ofStore)
+}
+
+const (
+	// knownWithin is how soon the node knows that it lacks something. Roles may notice it first, and fail.
+	knownWithin = 15 * time.Second
+	// pardonEvery is how often it is looked whether a role failed for that.
+	pardonEvery = 500 * time.Millisecond
+)
+
+// pardonable is when to look again whether the role was given up for what the node lacks; 0: not any more.
+func (a *actor) pardonable() time.Duration {
+	if since := time.Since(a.history.lastFailure().GetTime().AsTime()); since < 0 || since > knownWithin {
+		return 0
+	}
+	return pardonEvery
+}
+
+// pardon has a role tried again that was given up just before the node knew what it lacks, and reports whether it is.
+func (a *actor) pardon() bool {
+	shortage := ""
+	if a.pardonable() > 0 {
+		shortage = a.shortage()
+	}
+	if shortage == "" {
+		return false
+	}
+	f := proto.CloneOf(a.history.lastFailure())
+	f.Cause += "; " + shortage
+	a.cause = a.history.excuse(f, a.r.config.budget(a.role)).GetCause()
+	delay := a.retry(a.seen.fingerprint)
+	a.log.Warn("failed too often, and is started again all the same; it is not the role's fault", "reason", a.cause, "after", delay)
+	return true
 }
 
 func (a *actor) retry(fingerprint string) (delay time.Duration) {

@@ -222,10 +222,22 @@ func (h *history) count(failure *clusterv1.Failure, fingerprint string, budget B
 
 // mention shows a failure that the budget does not count.
 func (h *history) mention(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
+	return h.without(failure, budget, 0)
+}
+
+// excuse shows a failure that the budget does not count, since the node lacks something. Nor does it count those shortly before any more, when the node may not have known that yet.
+func (h *history) excuse(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
+	return h.without(failure, budget, knownWithin)
+}
+
+// without shows a failure, and no longer counts those that were so shortly before.
+func (h *history) without(failure *clusterv1.Failure, budget Budget, before time.Duration) *clusterv1.Failure {
 	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.counted = h.within(failure.GetTime().AsTime(), budget.Window)
+	now := failure.GetTime().AsTime()
+	h.counted = slices.DeleteFunc(h.within(now, budget.Window), func(at time.Time) bool { return now.Sub(at) < before })
+	h.givenUp = h.givenUp && before == 0
 	h.note(failure, budget)
 	return h.last
 }
