@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,5 +73,43 @@ func TestTimeToStop(t *testing.T) {
 		if content, err := os.ReadFile(tidied); err != nil || string(content) != why {
 			t.Errorf("stopped by %s it was not left to its end: %q, %v", why, content, err)
 		}
+	}
+}
+
+// TestRootWithoutCapabilities runs a node as root in what a container is left: the node comes up, and names what it lacks.
+func TestRootWithoutCapabilities(t *testing.T) {
+	t.Parallel()
+	if !isRoot() {
+		t.Skip("needs root: only root has capabilities to lose")
+	}
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip("needs setpriv, of the package util-linux")
+	}
+	c := devcluster.New(t, devcluster.Options{
+		Programs: suite.programs, Base: suite.base, Through: []string{setpriv, "--bounding-set=-sys_admin,-sys_ptrace", "--"},
+	})
+	c.Up(t)
+	lacking := []string{"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"}
+	status := c.AwaitUp(t, patience, devcluster.DefaultRoles...)
+	if !slices.Equal(status.Node.LackingCapabilities, lacking) {
+		t.Errorf("the node says that it lacks %q, want %q", status.Node.LackingCapabilities, lacking)
+	}
+	for _, command := range []string{"status", "doctor"} {
+		shown := c.MustReeve(t, command).Stdout
+		for _, name := range lacking {
+			if !strings.Contains(shown, name) {
+				t.Errorf("%s does not name %s:\n%s", command, name, shown)
+			}
+		}
+	}
+	// A role that ends is started again, and the next core goes on with the others.
+	c.Kill(t, status.Role("hostsfile").PID)
+	c.Await(t, patience, "hostsfile started again", func(s devcluster.Status) bool {
+		return s.Up(devcluster.DefaultRoles...) && s.Role("hostsfile").PID != status.Role("hostsfile").PID
+	})
+	c.MustReeve(t, "dev", "restart")
+	if after := c.AwaitUp(t, patience, devcluster.DefaultRoles...); after.Role("consensus").PID != status.Role("consensus").PID {
+		t.Errorf("the next core has started consensus again: process %d, before %d", after.Role("consensus").PID, status.Role("consensus").PID)
 	}
 }

@@ -37,7 +37,7 @@ func samples() map[string]output.Document {
 	return map[string]output.Document{
 		"status": *sampleStatus(),
 		"status-locked": output.Status{
-			Node:       output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []*clusterv1.Missing{}, Isolation: "own-uid", Volume: "luks", Version: "0.2.0"},
+			Node:       output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []*clusterv1.Missing{}, LackingCapabilities: []string{"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"}, Isolation: "own-uid", Volume: "luks", Version: "0.2.0"},
 			Membership: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_UNKNOWN, Reason: "the volume is locked"}, Cluster: output.Cluster{ID: "5f0c", Curators: []string{}}, Roles: []*clusterv1.InstanceStatus{},
 			Storage: sampleLocked(),
 		},

@@ -42,6 +42,8 @@ type NodeSelf struct {
 	Isolation string `json:"isolation"`
 	// Missing is what the node cannot enforce of sandboxes.
 	Missing []*clusterv1.Missing `json:"missing"`
+	// LackingCapabilities are those of Linux that reeved, as root, uses and does not have.
+	LackingCapabilities []string `json:"lacking_capabilities"`
 	// Volume is the kind of the node's volume, such as "plain".
 	Volume string `json:"volume"`
 	// Version is that of reeved.
@@ -70,16 +72,17 @@ func NewStatus(s *nodev1.Status) Status {
 	}
 	return Status{
 		Node: NodeSelf{
-			ID:          cmp.Or(s.GetNodeId(), membership.GetNodeId()),
-			Fingerprint: Fingerprint(s.GetPublicKey()),
-			Addresses:   s.GetNode().GetAddresses(),
-			APIAddress:  s.GetNode().GetApiAddress(),
-			Isolation:   Kind(s.GetNode().GetIsolation()),
-			Missing:     s.GetNode().GetMissing(),
-			Volume:      s.GetNode().GetVolume(),
-			Version:     s.GetNode().GetVersion(),
-			Problem:     s.GetNode().GetProblem(),
-			CoreStart:   start,
+			ID:                  cmp.Or(s.GetNodeId(), membership.GetNodeId()),
+			Fingerprint:         Fingerprint(s.GetPublicKey()),
+			Addresses:           s.GetNode().GetAddresses(),
+			APIAddress:          s.GetNode().GetApiAddress(),
+			Isolation:           Kind(s.GetNode().GetIsolation()),
+			Missing:             s.GetNode().GetMissing(),
+			LackingCapabilities: s.GetLackingCapabilities(),
+			Volume:              s.GetNode().GetVolume(),
+			Version:             s.GetNode().GetVersion(),
+			Problem:             s.GetNode().GetProblem(),
+			CoreStart:           start,
 		},
 		Cluster:    Cluster{ID: cmp.Or(s.GetCluster().GetClusterId(), membership.GetClusterId()), Curators: s.GetCluster().GetCurators()},
 		Membership: membership,
@@ -136,6 +139,9 @@ func (s Status) head(w io.Writer, now time.Time) {
 	}
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
+	if lacking := s.Node.LackingCapabilities; len(lacking) > 0 {
+		row(w, "Capabilities", "reeved runs without "+strings.Join(lacking, ", ")+": `reeve doctor` says what is lost")
+	}
 	storageRows(w, s.Storage, s.Node.Volume)
 	if s.Snapshots != nil {
 		row(w, "Snapshots", s.Snapshots.text(now))

@@ -20,22 +20,25 @@ func (e *CapabilitiesError) Error() string {
 		corecaps.Names(e.Lacking), corecaps.Explain(e.Lacking))
 }
 
-// checkCapabilities returns a *CapabilitiesError if the core cannot run roles, and logs what else it lacks.
-func checkCapabilities(log hclog.Logger) error {
+// checkCapabilities returns a *CapabilitiesError if the core cannot run roles. It logs and returns the names of what else the core lacks.
+func checkCapabilities(log hclog.Logger) (lacking []string, err error) {
 	if os.Geteuid() != 0 {
-		return nil
+		return nil, nil
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		return fmt.Errorf("node: cannot read the capabilities of reeved: %w", err)
+		return nil, fmt.Errorf("node: cannot read the capabilities of reeved: %w", err)
 	}
 	needed, others := corecaps.Lacking(uint64(data[0].Effective) | uint64(data[1].Effective)<<32)
 	if len(others) > 0 {
 		log.Warn("reeved runs as root without capabilities that it uses; it goes on without what they are for", "lacking", corecaps.Names(others), "lost", corecaps.Explain(others))
 	}
 	if len(needed) > 0 {
-		return &CapabilitiesError{Lacking: needed}
+		return nil, &CapabilitiesError{Lacking: needed}
 	}
-	return nil
+	for _, one := range others {
+		lacking = append(lacking, one.Name)
+	}
+	return lacking, nil
 }

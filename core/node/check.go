@@ -39,7 +39,8 @@ func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (pro
 	if parameters.GetVolume().GetPlain() != nil {
 		add(shortage(layout))
 	}
-	add(checkCapabilities(hclog.NewNullLogger()))
+	_, err = checkCapabilities(hclog.NewNullLogger())
+	add(err)
 	if err := users.Check(parameters.GetSandbox().GetUsers()); err != nil {
 		add(fmt.Errorf("node: sandbox.users in the parameters: %w", err))
 	}

@@ -31,7 +31,7 @@ var (
 // serveLocked begins to answer without the volume.
 func (n *node) serveLocked() error {
 	l := &lockedAPI{ended: make(chan struct{})}
-	locked := report.Locked{Start: n.start, Version: n.config.Version, Volume: n.room}
+	locked := report.Locked{Start: n.start, Version: n.config.Version, Lacking: n.lacking, Volume: n.room}
 	l.status.Set(locked.Status())
 	measured, err := metrics.New(metrics.Config{Log: n.log.Named("metrics"), Status: &l.status, Budget: roles.Budgets(n.config.Parameters.GetSupervision())})
 	if err != nil {

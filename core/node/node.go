@@ -49,7 +49,8 @@ var ErrLeave = roles.ErrLeave
 // the processes that use it.
 func Run(ctx context.Context, config Config) (err error) {
 	start := time.Now()
-	if err := checkCapabilities(config.Log); err != nil {
+	lacking, err := checkCapabilities(config.Log)
+	if err != nil {
 		return err
 	}
 	layout, err := unseal.LayoutOf(config.Parameters)
@@ -74,15 +75,17 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	n := &node{config: config, log: config.Log, start: start, storage: held, room: room, events: new(events.Relay)}
+	n := &node{config: config, log: config.Log, start: start, lacking: lacking, storage: held, room: room, events: new(events.Relay)}
 	return n.run(ctx)
 }
 
 // node is a node from the start of its core to the end.
 type node struct {
-	config  Config
-	log     hclog.Logger
-	start   time.Time
+	config Config
+	log    hclog.Logger
+	start  time.Time
+	// lacking are the capabilities that the core lacks and goes on without.
+	lacking []string
 	storage *storage.Storage
 	room    storageRoom
 	// socket is served by locked while the volume is not open, then by the whole node.

@@ -23,6 +23,8 @@ type Locked struct {
 	// Start is when the core started, Version the core's.
 	Start   time.Time
 	Version string
+	// Lacking are the capabilities that the core lacks.
+	Lacking []string
 	Volume  interface {
 		Status() *event.Value[*clusterv1.StorageStatus]
 		NodeID() string
@@ -58,8 +60,9 @@ func (l Locked) Status() *nodev1.Status {
 		Node: &clusterv1.NodeStatus{
 			NodeId: id, Version: l.Version, Volume: storage.GetKind(), Storage: storage, Reported: timestamppb.Now(), Membership: member,
 		},
-		CoreStart: l.Start.UnixNano(),
-		Storage:   storage,
+		CoreStart:           l.Start.UnixNano(),
+		Storage:             storage,
+		LackingCapabilities: l.Lacking,
 	}
 }
 

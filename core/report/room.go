@@ -42,7 +42,9 @@ type Sources struct {
 	// Start is when the core started. Version is the core's, Volume the kind of the volume.
 	Start           time.Time
 	Version, Volume string
-	Isolation       clusterv1.Isolation
+	// Lacking are the capabilities that the core lacks and goes on without.
+	Lacking   []string
+	Isolation clusterv1.Isolation
 	// Missing is what this node cannot enforce of the sandbox that every role has.
 	Missing []*clusterv1.Missing
 
@@ -82,6 +84,7 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 		report = r.publish(report)
 		status := statusOf(s.Start, report, id, latest(curators), storeOf(latest(stores), latest(instances)))
 		status.Cluster.LocalCurator = latest(local)
+		status.LackingCapabilities = s.Lacking
 		r.Status.Set(status)
 		r.publishView(latest(views), id.Owner)
 		select {

@@ -32,6 +32,8 @@ type Options struct {
 	OwnNetwork bool
 	// Unreachable puts the dev directory into one that nobody else can pass through.
 	Unreachable bool
+	// Through is a program with its arguments that starts every command of the cluster: the command follows. So the cluster runs with less than the test has, or with another umask.
+	Through []string
 }
 
 // Cluster is a cluster of one node.
@@ -43,6 +45,7 @@ type Cluster struct {
 	Directory string
 
 	user     *User
+	through  []string
 	network  *os.File // its network namespace; nil: that of the test
 	commands sync.WaitGroup
 	// patience is how long the command may take that stops the cluster at the end.
@@ -60,7 +63,7 @@ func New(t testing.TB, options Options) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{
-		Programs: options.Programs, Directory: filepath.Join(home, "d"), user: options.User, Home: home, nodeIDs: make(map[string]bool),
+		Programs: options.Programs, Directory: filepath.Join(home, "d"), user: options.User, through: options.Through, Home: home, nodeIDs: make(map[string]bool),
 	}
 	if err := os.Chmod(home, 0o711); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -107,6 +108,7 @@ func (b *buffer) lastLine() string {
 func (c *Cluster) start(t testing.TB, program string, arguments ...string) *Running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	program, arguments = c.wrap(program, arguments)
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Dir = c.Home
 	command.Env = c.environment()
@@ -133,6 +135,14 @@ func (c *Cluster) start(t testing.TB, program string, arguments ...string) *Runn
 		}
 	})
 	return r
+}
+
+// wrap returns the command line that starts a program with the cluster's limits.
+func (c *Cluster) wrap(program string, arguments []string) (wrapper string, all []string) {
+	if len(c.through) == 0 {
+		return program, arguments
+	}
+	return c.through[0], slices.Concat(c.through[1:], []string{program}, arguments)
 }
 
 // Start starts reeve for this cluster.

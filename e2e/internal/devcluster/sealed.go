@@ -105,7 +105,8 @@ func (c *Cluster) startCore(t testing.TB, program, parameters, logFile string, e
 		t.Fatal(err)
 	}
 	defer log.Close()
-	command := exec.Command(program, "--parameters", parameters)
+	program, arguments := c.wrap(program, []string{"--parameters", parameters})
+	command := exec.Command(program, arguments...)
 	command.Dir = c.Home
 	command.Env = append(c.environment(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.credential()}

@@ -18,6 +18,8 @@ type Status struct {
 		APIAddress string   `json:"api_address"`
 		Isolation  string   `json:"isolation"`
 		Volume     string   `json:"volume"`
+		// LackingCapabilities are those that the core, as root, goes on without.
+		LackingCapabilities []string `json:"lacking_capabilities"`
 	} `json:"node"`
 	Cluster struct {
 		ID       string   `json:"id"`

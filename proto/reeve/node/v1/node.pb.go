@@ -262,9 +262,11 @@ type Status struct {
 	// The volume and what keeps its keys; also before the volume is open.
 	Storage *v11.StorageStatus `protobuf:"bytes,7,opt,name=storage,proto3" json:"storage,omitempty"`
 	// The node's Ed25519 public key, by which the owner tells it from others when it is to be approved; empty before the node has one.
-	PublicKey     []byte `protobuf:"bytes,8,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PublicKey []byte `protobuf:"bytes,8,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// Capabilities of Linux that a core that runs as root uses and does not have, by their names; `reeve doctor` says what is lost without each. Empty: it has all, or does not run as root.
+	LackingCapabilities []string `protobuf:"bytes,9,rep,name=lacking_capabilities,json=lackingCapabilities,proto3" json:"lacking_capabilities,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -349,6 +351,13 @@ func (x *Status) GetStorage() *v11.StorageStatus {
 func (x *Status) GetPublicKey() []byte {
 	if x != nil {
 		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *Status) GetLackingCapabilities() []string {
+	if x != nil {
+		return x.LackingCapabilities
 	}
 	return nil
 }
@@ -2738,7 +2747,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x14\n" +
 	"\x12WatchStatusRequest\"D\n" +
 	"\x13WatchStatusResponse\x12-\n" +
-	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\xf6\x02\n" +
+	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\xa9\x03\n" +
 	"\x06Status\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x129\n" +
 	"\n" +
@@ -2751,7 +2760,8 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x05store\x18\x06 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x05store\x129\n" +
 	"\astorage\x18\a \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\b \x01(\fR\tpublicKey\"\x98\x01\n" +
+	"public_key\x18\b \x01(\fR\tpublicKey\x121\n" +
+	"\x14lacking_capabilities\x18\t \x03(\tR\x13lackingCapabilities\"\x98\x01\n" +
 	"\rClusterAccess\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12'\n" +
