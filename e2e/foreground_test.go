@@ -74,7 +74,7 @@ func TestForegroundInterruptedEarly(t *testing.T) {
 	})
 }
 
-// TestGracefulStop stops reeved by itself: it stops its roles, and says that it has ended well.
+// TestGracefulStop stops reeved by itself: it stops its roles, and says that it has ended well. Its operator has the umask of a group that works together.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
@@ -101,5 +101,5 @@ func TestGracefulStop(t *testing.T) {
 				t.Errorf("%s of instances that have stopped: %v", left, entries)
 			}
 		}
-	})
+	}, underUmask("002")...)
 }

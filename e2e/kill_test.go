@@ -25,7 +25,7 @@ import (
 // withLighthouse are the roles of a cluster with the example.
 var withLighthouse = append([]string{"lighthouse"}, devcluster.DefaultRoles...)
 
-// TestKilledRole kills each role in turn: it comes back, and the others do not notice.
+// TestKilledRole kills each role in turn: it comes back, and the others do not notice. Its operator has the strictest umask: all that Reeve makes is passable for its roles nevertheless.
 func TestKilledRole(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
@@ -55,7 +55,7 @@ func TestKilledRole(t *testing.T) {
 			c.MustReeve(t, "node", "list")
 			before = c.Status(t)
 		}
-	})
+	}, underUmask("077")...)
 }
 
 // TestKilledCore kills reeved: its roles outlive it, and the next one goes on with them.

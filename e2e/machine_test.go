@@ -86,9 +86,7 @@ func TestRootWithoutCapabilities(t *testing.T) {
 	if err != nil {
 		t.Skip("needs setpriv, of the package util-linux")
 	}
-	c := devcluster.New(t, devcluster.Options{
-		Programs: suite.programs, Base: suite.base, Through: []string{setpriv, "--bounding-set=-sys_admin,-sys_ptrace", "--"},
-	})
+	c := newCluster(t, setpriv, "--bounding-set=-sys_admin,-sys_ptrace", "--")
 	c.Up(t)
 	lacking := []string{"CAP_SYS_PTRACE", "CAP_SYS_ADMIN"}
 	status := c.AwaitUp(t, patience, devcluster.DefaultRoles...)

@@ -70,42 +70,48 @@ func setUp() error {
 
 func isRoot() bool { return os.Geteuid() == 0 }
 
-// newCluster returns a cluster of the test's own user.
-func newCluster(t *testing.T) *devcluster.Cluster {
+// newCluster returns a cluster of the test's own user. through starts its commands.
+func newCluster(t *testing.T, through ...string) *devcluster.Cluster {
 	t.Helper()
-	return devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base})
+	return devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base, Through: through})
+}
+
+// underUmask starts commands under another umask than the test's.
+func underUmask(umask string) []string {
+	return []string{"/bin/sh", "-c", "umask " + umask + `; exec "$@"`, "sh"}
 }
 
 // asEveryUser runs a test as the test's own user, and in soak also as an ordinary user if that is root.
-func asEveryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+// through starts the commands of the cluster.
+func asEveryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster), through ...string) {
 	if soak.Enabled {
-		asBothUsers(t, test)
+		asBothUsers(t, test, through...)
 		return
 	}
-	test(t, newCluster(t))
+	test(t, newCluster(t, through...))
 }
 
 // asBothUsers runs a test as root and as an ordinary user, as far as the test's own user can. In the gate one test of each kind that differs between users does.
-func asBothUsers(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+func asBothUsers(t *testing.T, test func(t *testing.T, c *devcluster.Cluster), through ...string) {
 	if !isRoot() {
-		test(t, newCluster(t))
+		test(t, newCluster(t, through...))
 		return
 	}
-	asRoot(t, test)
-	asOrdinaryUser(t, test)
+	asRoot(t, test, through...)
+	asOrdinaryUser(t, test, through...)
 }
 
-func asRoot(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+func asRoot(t *testing.T, test func(t *testing.T, c *devcluster.Cluster), through ...string) {
 	t.Run("root", func(t *testing.T) {
 		t.Parallel()
-		test(t, newCluster(t))
+		test(t, newCluster(t, through...))
 	})
 }
 
-func asOrdinaryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+func asOrdinaryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster), through ...string) {
 	t.Run("ordinary user", func(t *testing.T) {
 		t.Parallel()
-		test(t, devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base, User: ordinary}))
+		test(t, devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base, User: ordinary, Through: through}))
 	})
 }
 
