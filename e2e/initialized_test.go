@@ -52,6 +52,16 @@ func (m initialized) reeve(t *testing.T, arguments ...string) devcluster.Result 
 	return m.StartAlone(t, append(arguments, "--socket", filepath.Join(m.run, "node.sock"), "--owner-key", m.key)...).Wait(t, patience)
 }
 
+// mustReeve is reeve, and fails the test if the command does.
+func (m initialized) mustReeve(t *testing.T, arguments ...string) string {
+	t.Helper()
+	result := m.reeve(t, arguments...)
+	if result.Code != 0 {
+		t.Fatal(result)
+	}
+	return result.Stdout
+}
+
 // startReeved starts its reeved.
 func (m initialized) startReeved(t *testing.T, arguments ...string) *devcluster.Running {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,35 @@ func TestFollowsTheKernel(t *testing.T) {
 		expect(ctx, t, room, "192.0.2.7", "198.51.100.1")
 		change(t, handle.AddrDel, link, "192.0.2.7/24")
 		expect(ctx, t, room, "198.51.100.1")
+	})
+}
+
+// TestProblem has a machine on which nothing reaches the node, then one that others do not reach. The last address stays published.
+func TestProblem(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		says := func(want string) {
+			if _, err := room.Problem().Wait(ctx, func(problem string) bool { return strings.Contains(problem, want) && (want != "" || problem == "") }); err != nil {
+				problem, _ := room.Problem().Get()
+				t.Errorf("it never says %q: %v (now %q)", want, err, problem)
+			}
+		}
+		says("the loopback interface is down")
+		loopback, err := handle.LinkByName("lo")
+		if err == nil {
+			err = handle.LinkSetUp(loopback)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		says("no address now")
+		change(t, handle.AddrAdd, link, "192.0.2.7/24")
+		says("")
+		change(t, handle.AddrDel, link, "192.0.2.7/24")
+		says("no address now")
+		expect(ctx, t, room, "192.0.2.7")
 	})
 }
 

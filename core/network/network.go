@@ -40,11 +40,11 @@ type Room struct {
 	config    Config
 	addresses event.Value[[]string]
 	peers     event.Value[[]string]
+	problem   event.Value[string]
 	// setting is held while the peers change, so that the file and the value are of the same call.
 	setting sync.Mutex
-	// first is the first address, and alone says that the machine does not reach itself. They are Run's.
+	// first is the first address. It is Run's.
 	first string
-	alone bool
 	// away is when the first address was first missed while there were others; zero: it is there, or there are none. It is Run's.
 	away time.Time
 }
@@ -62,6 +62,9 @@ func New(config Config) *Room {
 // Addresses is the addresses of the node, the preferred one first. It holds nothing before there is one.
 func (r *Room) Addresses() *event.Value[[]string] { return &r.addresses }
 
+// Problem is what keeps others, or the machine itself, from reaching the node, and what to do about it; "": nothing, or the addresses are not known yet.
+func (r *Room) Problem() *event.Value[string] { return &r.problem }
+
 // Run watches until the context ends. It returns nil: whatever the kernel refuses or drops, it looks again.
 func (r *Room) Run(ctx context.Context) error {
 	if len(r.config.Addresses) > 0 {
@@ -72,10 +75,9 @@ func (r *Room) Run(ctx context.Context) error {
 	r.readFirst()
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = settle, 10*time.Second
-	waiting := false
 	for {
 		began := time.Now()
-		err := r.watch(ctx, &waiting)
+		err := r.watch(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -99,7 +101,7 @@ const settle = 100 * time.Millisecond
 const returns = time.Minute
 
 // watch follows the kernel's interfaces, addresses and routes until something fails.
-func (r *Room) watch(ctx context.Context, waiting *bool) error {
+func (r *Room) watch(ctx context.Context) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return fmt.Errorf("network: watch addresses and routes: %w", err)
@@ -120,7 +122,7 @@ func (r *Room) watch(ctx context.Context, waiting *bool) error {
 		case <-changes:
 			look.Reset(settle)
 		case <-look.C:
-			again, err := r.look(waiting)
+			again, err := r.look()
 			switch {
 			case errors.Is(err, address.ErrChanging):
 				look.Reset(settle)
@@ -147,24 +149,41 @@ func receive(socket *nl.NetlinkSocket, changes chan<- struct{}) error {
 	}
 }
 
-// look publishes the addresses if they have changed, and returns in what time to look again though nothing changes; 0: not at all.
-func (r *Room) look(waiting *bool) (again time.Duration, err error) {
-	list, err := r.list()
+// look publishes the addresses if they have changed, and returns in what time to look again though nothing changes; 0: not at all. While the machine has none, the former ones stay published.
+func (r *Room) look() (again time.Duration, err error) {
+	all, err := address.Here(r.config.Interfaces)
 	if err != nil {
 		return 0, err
 	}
-	list, again = r.prefer(list)
-	current, _ := r.addresses.Get()
-	switch {
-	case len(list) == 0 && !*waiting:
-		*waiting = true
-		r.config.Log.Warn("the node has no address yet by which others could reach it; waiting for one. `reeve doctor` lists the addresses of the machine: network.interfaces in the parameters names others")
-	case len(list) > 0 && !slices.Equal(list, current):
-		*waiting = false
+	list, again := r.prefer(address.Chosen(all))
+	r.tell(problemOf(all, list))
+	if current, _ := r.addresses.Get(); len(list) > 0 && !slices.Equal(list, current) {
 		r.config.Log.Info("addresses", "addresses", list)
 		r.addresses.Set(list)
 	}
 	return again, nil
+}
+
+// tell publishes a problem if it is another one than before.
+func (r *Room) tell(problem string) {
+	if last, _ := r.problem.Get(); last == problem {
+		return
+	}
+	if problem != "" {
+		r.config.Log.Warn(problem)
+	}
+	r.problem.Set(problem)
+}
+
+// problemOf says what is wrong where the machine has some addresses, of which others are told the chosen ones.
+func problemOf(all []address.Address, chosen []string) string {
+	switch {
+	case !address.ReachesItself(all):
+		return "the loopback interface is down: the node does not reach its own curator. Switch it on: `ip link set lo up`"
+	case len(chosen) == 0:
+		return "the node has no address now by which others could reach it; it waits for one. `reeve doctor` lists the addresses of the machine: network.interfaces in the parameters names others"
+	}
+	return ""
 }
 
 // prefer puts the first address first. It stays the first one for as long as the machine has it, also over a restart: whatever comes later, the virtual address of another program
@@ -188,19 +207,6 @@ func (r *Room) prefer(list []string) (preferred []string, again time.Duration) {
 	r.away = time.Time{}
 	r.keepFirst(list[0])
 	return list, 0
-}
-
-// list is the addresses by which others reach the node, as the kernel has them.
-func (r *Room) list() ([]string, error) {
-	all, err := address.Here(r.config.Interfaces)
-	if err != nil {
-		return nil, err
-	}
-	if !address.ReachesItself(all) && !r.alone {
-		r.config.Log.Error("the loopback interface is down: the node does not reach its own curator. Switch it on: `ip link set lo up`")
-	}
-	r.alone = !address.ReachesItself(all)
-	return address.Chosen(all), nil
 }
 
 // keptVersion is the version of the format of the file that keeps the first address.

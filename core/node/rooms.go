@@ -146,7 +146,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 				Start: w.start, Version: w.node.config.Version, Lacking: w.node.lacking, Volume: string(w.opened.Configuration.VolumeKind), APIAddress: w.api.Listening(),
 				Isolation: w.plugins.isolation(), Missing: w.plugins.missing(), Addresses: w.net.Addresses(), Instances: w.reconciler.Instances(),
 				Membership: w.member.Status(), Identity: w.ids.Identity(), Curators: w.client.Curators(), LocalCurator: w.client.LocalCurator(), View: w.client.View(), Store: w.doors.Store(),
-				Storage: w.node.room.Status(), APIProblem: w.api.Problem(), MetricsProblem: w.measured.Problem(), DiskProblem: w.prober.Problem(),
+				Storage: w.node.room.Status(), APIProblem: w.api.Problem(), MetricsProblem: w.measured.Problem(), DiskProblem: w.prober.Problem(), NetworkProblem: w.net.Problem(),
 			})
 		},
 		w.rest,

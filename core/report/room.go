@@ -60,8 +60,8 @@ type Sources struct {
 	View         *event.Value[*cluster.View]
 	Store        *event.Value[*consensusv1.StoreStatus]
 	Storage      *event.Value[*clusterv1.StorageStatus]
-	// APIProblem and MetricsProblem are what makes the node degraded.
-	APIProblem, MetricsProblem, DiskProblem *event.Value[string]
+	// APIProblem and those after it are what makes the node degraded.
+	APIProblem, MetricsProblem, DiskProblem, NetworkProblem *event.Value[string]
 }
 
 // Run publishes until the context ends.
@@ -70,12 +70,12 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 	identities, curators, views, stores := s.Identity.Watch(), s.Curators.Watch(), s.View.Watch(), s.Store.Watch()
 	local := s.LocalCurator.Watch()
 	volumes, listening, unserved, unmeasured := s.Storage.Watch(), s.APIAddress.Watch(), s.APIProblem.Watch(), s.MetricsProblem.Watch()
-	unwritten := s.DiskProblem.Watch()
+	unwritten, unreached := s.DiskProblem.Watch(), s.NetworkProblem.Watch()
 	for {
 		member, id := membershipOf(latest(memberships)), latest(identities)
 		report := &clusterv1.NodeStatus{
 			NodeId: member.GetNodeId(), Membership: member, Addresses: latest(addresses), Isolation: s.Isolation, Volume: s.Volume, Version: s.Version,
-			Missing: s.Missing, Storage: latest(volumes), CaPins: membership.Pins(id.CA), Problem: both(latest(unwritten), both(latest(unserved), latest(unmeasured))),
+			Missing: s.Missing, Storage: latest(volumes), CaPins: membership.Pins(id.CA), Problem: both(both(latest(unwritten), latest(unreached)), both(latest(unserved), latest(unmeasured))),
 		}
 		report.ApiAddress = reached(latest(listening), report.GetAddresses())
 		for _, instance := range latest(instances) {
@@ -103,6 +103,7 @@ func (r *Room) Run(ctx context.Context, s Sources) {
 		case <-unserved.Changed():
 		case <-unmeasured.Changed():
 		case <-unwritten.Changed():
+		case <-unreached.Changed():
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestPublish(t *testing.T) {
 
 // What degrades the node is in its status and in the report to the cluster, that of the disk first, for as long as it lasts.
 func TestProblems(t *testing.T) {
-	var api, metrics, disk event.Value[string]
+	var api, metrics, disk, network event.Value[string]
 	var r Room
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -48,14 +48,15 @@ func TestProblems(t *testing.T) {
 		r.Run(ctx, Sources{
 			APIAddress: new(event.Value[string]), Addresses: new(event.Value[[]string]), Instances: new(event.Value[roles.Instances]), Membership: new(event.Value[membership.Status]),
 			Identity: event.New(&identity.Identity{Key: make(ed25519.PrivateKey, ed25519.PrivateKeySize)}), Curators: new(event.Value[[]string]), LocalCurator: new(event.Value[string]), View: new(event.Value[*cluster.View]),
-			Store: new(event.Value[*consensusv1.StoreStatus]), Storage: new(event.Value[*clusterv1.StorageStatus]), APIProblem: &api, MetricsProblem: &metrics, DiskProblem: &disk,
+			Store: new(event.Value[*consensusv1.StoreStatus]), Storage: new(event.Value[*clusterv1.StorageStatus]), APIProblem: &api, MetricsProblem: &metrics, DiskProblem: &disk, NetworkProblem: &network,
 		})
 	}()
 	for _, step := range []struct {
 		of         *event.Value[string]
 		says, want string
 	}{
-		{&metrics, "metrics", "metrics"}, {&disk, "disk", "disk; metrics"}, {&api, "api", "disk; api; metrics"}, {&metrics, "", "disk; api"}, {&disk, "", "api"}, {&api, "", ""},
+		{&metrics, "metrics", "metrics"}, {&disk, "disk", "disk; metrics"}, {&api, "api", "disk; api; metrics"}, {&network, "network", "disk; network; api; metrics"},
+		{&metrics, "", "disk; network; api"}, {&disk, "", "network; api"}, {&api, "", "network"}, {&network, "", ""},
 	} {
 		step.of.Set(step.says)
 		if _, err := r.Status.Wait(t.Context(), func(now *nodev1.Status) bool { return now.GetNode() != nil && now.GetNode().GetProblem() == step.want }); err != nil {
