@@ -2,6 +2,7 @@ package address
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"syscall"
@@ -9,25 +10,28 @@ import (
 
 // Listen listens on a host:port, where no host means all addresses, of IPv4 and of IPv6.
 func Listen(ctx context.Context, hostPort string) (net.Listener, error) {
-	if !strings.HasPrefix(hostPort, ":") || everywhere() {
-		return new(net.ListenConfig).Listen(ctx, "tcp", hostPort)
-	}
-	both := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var failed error
-		if err := raw.Control(func(fd uintptr) {
-			failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)
-		}); err != nil {
-			return err
-		}
-		return failed
-	}}
-	return both.Listen(ctx, "tcp6", "[::]"+hostPort)
+	return ListenWith(ctx, net.ListenConfig{}, hostPort)
 }
 
-// Hears reports whether package net hears an address of this machine where it is asked for all: on a machine that has no 127.0.0.1 it takes those of IPv4 only.
-func Hears(address string) bool {
-	ip := net.ParseIP(address)
-	return ip == nil || ip.To4() != nil || everywhere()
+// ListenWith is Listen with settings. On a machine that has no 127.0.0.1, package net takes all addresses for those of IPv4 alone.
+func ListenWith(ctx context.Context, config net.ListenConfig, hostPort string) (net.Listener, error) {
+	if !strings.HasPrefix(hostPort, ":") || everywhere() {
+		return config.Listen(ctx, "tcp", hostPort)
+	}
+	control := config.Control
+	config.Control = func(network, address string, raw syscall.RawConn) error {
+		if control != nil {
+			if err := control(network, address, raw); err != nil {
+				return err
+			}
+		}
+		var refused error
+		err := raw.Control(func(fd uintptr) {
+			refused = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0)
+		})
+		return errors.Join(err, refused)
+	}
+	return config.Listen(ctx, "tcp6", "[::]"+hostPort)
 }
 
 // everywhere reports whether package net takes all addresses for all. What the kernel does not have it need not take.

@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/proto/address"
 )
 
 // limits are how long a connection may stand still. 0: for ever.
@@ -42,9 +44,9 @@ func (l limits) control(_, _ string, socket syscall.RawConn) error {
 }
 
 // Bind takes an address (host:port) for Serve. Its connections end when the peer does not take for some seconds what is sent to it.
-func Bind(address string) (net.Listener, error) {
+func Bind(hostPort string) (net.Listener, error) {
 	config := net.ListenConfig{KeepAlive: keepAlive, Control: onStreams().control}
-	listen, err := config.Listen(context.Background(), "tcp", address)
+	listen, err := address.ListenWith(context.Background(), config, hostPort)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the other members of the store: %w", err)
 	}

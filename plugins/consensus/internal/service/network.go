@@ -10,7 +10,6 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
-	"github.com/reeveproject/reeve/proto/address"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -64,7 +63,7 @@ func unspecified(host string) bool {
 // listenHost is on which of the machine's addresses the member listens, if the others are told the node's first one. Those that it had before are among them: others know the member by
 // one of these until a majority has agreed on another. One that only this machine reaches is listened on alone, since another node may have the port on another one.
 func listenHost(configured, first string) string {
-	if ip := net.ParseIP(first); configured == "" && ip != nil && (ip.IsLoopback() || !address.Hears(first)) {
+	if ip := net.ParseIP(first); configured == "" && ip != nil && ip.IsLoopback() {
 		return first
 	}
 	return configured
