@@ -5,9 +5,10 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -200,6 +201,20 @@ func TestNobodyElse(t *testing.T) {
 	}
 }
 
+// TestWithoutIPv4 has the tests of what is served on a machine without 127.0.0.1.
+func TestWithoutIPv4(t *testing.T) {
+	for _, program := range []string{"unshare", "ip"} {
+		if _, err := exec.LookPath(program); os.Getuid() != 0 || err != nil {
+			t.Skip("needs root, unshare and ip: a network namespace is made")
+		}
+	}
+	command := exec.Command("unshare", "-n", "sh", "-euc", `ip link set lo up; ip address delete 127.0.0.1/8 dev lo; exec "$@"`, "sh",
+		os.Args[0], "-test.run=^(TestSnapshotsAreServed|TestOnlyWhileAssigned)$")
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
 // TestOnlyWhileAssigned holds that the curator listens only while its node has the role.
 func TestOnlyWhileAssigned(t *testing.T) {
 	r := newRig(t)
@@ -209,7 +224,7 @@ func TestOnlyWhileAssigned(t *testing.T) {
 			for _, one := range node.GetRoles() {
 				for _, endpoint := range one.GetEndpoints() {
 					if one.GetRole() == "curator" && endpoint.GetName() == archivev1.Endpoint {
-						if !strings.HasPrefix(endpoint.GetAddress(), "127.0.0.1:") {
+						if at, err := netip.ParseAddrPort(endpoint.GetAddress()); err != nil || !at.Addr().IsLoopback() {
 							t.Errorf("it is served at %s, where other machines may get to it", endpoint.GetAddress())
 						}
 						return true

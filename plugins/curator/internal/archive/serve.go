@@ -2,10 +2,12 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -81,9 +83,17 @@ func (c Config) whileAssigned(ctx context.Context) error {
 	return c.serve(ctx)
 }
 
+// listen listens on a loopback address: nobody else than the own node's role may ask.
+func (c Config) listen(ctx context.Context, loopback string) (*role.Listener, error) {
+	return c.Listener.Listen(ctx, archivev1.Endpoint, role.AllowRoles(archivev1.Role), role.ListenOn(loopback))
+}
+
 // serve serves until ctx is done, and then returns nil.
 func (c Config) serve(ctx context.Context) error {
-	listener, err := c.Listener.Listen(ctx, archivev1.Endpoint, role.AllowRoles(archivev1.Role), role.ListenOn("127.0.0.1:0")) // nobody else than the own node's may ask
+	listener, err := c.listen(ctx, "127.0.0.1:0")
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		listener, err = c.listen(ctx, "[::1]:0")
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

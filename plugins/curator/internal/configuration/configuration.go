@@ -22,8 +22,8 @@ const Schema = `{
 // addressPattern is host:port as far as a pattern can say it.
 const addressPattern = `^([^:/\\[\\]]*|\\[[^/\\[\\]]+\\]):[0-9]{1,5}$`
 
-// defaultListen is reachable from this machine only, which is all that a cluster of one node needs.
-const defaultListen = "127.0.0.1:0"
+// DefaultListen is reachable from this machine only, which is all that a cluster of one node needs. A machine without 127.0.0.1 has ::1 for it.
+const DefaultListen = "127.0.0.1:0"
 
 // Configuration is what an operator can set.
 type Configuration struct {
@@ -33,7 +33,7 @@ type Configuration struct {
 
 // Parse reads a configuration; an empty document is the defaults. The error is a *role.ConfigurationError with all problems.
 func Parse(document []byte) (Configuration, error) {
-	configuration := Configuration{Listen: defaultListen}
+	configuration := Configuration{Listen: DefaultListen}
 	if err := role.Decode(document, &configuration); err != nil {
 		return Configuration{}, err
 	}
@@ -103,7 +103,7 @@ func address(problems *role.ConfigurationError, path, text string) (host string,
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
 		// Whatever it is, it is none, and not to be shown to whoever reads states and logs.
-		problems.Add(path, "it is not host:port, such as %q", defaultListen)
+		problems.Add(path, "it is not host:port, such as %q", DefaultListen)
 		return "", false
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {

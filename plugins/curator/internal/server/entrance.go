@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/proto/address"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -253,6 +254,9 @@ func (e *entrance) instead(unusable error) string {
 // listen listens on the configured address, and otherwise says what to do.
 func listen(ctx context.Context, config Config) (net.Listener, error) {
 	listener, err := address.Listen(ctx, config.Configuration.Listen)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) && config.Configuration.Listen == configuration.DefaultListen {
+		listener, err = address.Listen(ctx, "[::1]:0")
+	}
 	switch {
 	case err == nil:
 		return listener, nil

@@ -131,9 +131,11 @@ func TestLocalWays(t *testing.T) {
 	inNamespace(t, func(ip func(...string) error) error {
 		for _, c := range []struct{ listen, lose, cluster, local string }{
 			{":0", "", "10.0.0.1:", "127.0.0.1:"},
+			{configuration.DefaultListen, "", "127.0.0.1:", ""},
 			{"192.0.2.7:7443", "", "", "127.0.0.1:"}, // none of this machine
 			{"192.0.2.7:7443", "127.0.0.1/8", "", "[::1]:"},
 			{":0", "", "10.0.0.1:", "[::1]:"},
+			{configuration.DefaultListen, "", "[::1]:", ""},
 			{"192.0.2.7:7443", "::1/128", "", ""},
 			{":0", "", "10.0.0.1:", ""},
 		} {
