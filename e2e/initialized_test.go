@@ -68,8 +68,14 @@ func (m initialized) startReeved(t *testing.T, arguments ...string) *devcluster.
 	return m.StartProgram(t, suite.programs.Reeved(), append([]string{"--parameters", m.file}, arguments...)...)
 }
 
-// home waits until the node is Home with its roles, and returns what it says of itself.
-func (m initialized) home(t *testing.T, reeved *devcluster.Running) (status devcluster.Status) {
+// home waits until a node that has made a cluster is Home with its roles, and returns what it says of itself.
+func (m initialized) home(t *testing.T, reeved *devcluster.Running) devcluster.Status {
+	t.Helper()
+	return m.up(t, reeved, devcluster.DefaultRoles...)
+}
+
+// up waits until the node is Home and these roles are Ready, and returns what it says of itself.
+func (m initialized) up(t *testing.T, reeved *devcluster.Running, roles ...string) (status devcluster.Status) {
 	t.Helper()
 	eventually.True(t, patience, "the node Home, with its roles", func() (bool, string) {
 		result := m.reeve(t, "status", "-o", "json")
@@ -81,7 +87,7 @@ func (m initialized) home(t *testing.T, reeved *devcluster.Running) (status devc
 		if status, err = devcluster.ParseStatus(result.Stdout); err != nil {
 			return false, err.Error()
 		}
-		return status.Up(devcluster.DefaultRoles...), status.String()
+		return status.Up(roles...), status.String()
 	})
 	return status
 }
