@@ -1,6 +1,8 @@
 package problem
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -19,11 +21,24 @@ func Plain(err error) string {
 	if !ok || failure.Code() == codes.OK {
 		return err.Error()
 	}
-	message := failure.Message()
+	message := unwrap(err, failure.Message())
 	for _, beginning := range ofTransport {
 		if strings.HasPrefix(message, beginning) {
 			return cutOff(failure.Code())
 		}
+	}
+	return message
+}
+
+// unwrap takes off a message what gRPC puts around it: that it tried several times, and that there was no connection.
+func unwrap(err error, message string) string {
+	var last interface{ GRPCStatus() *status.Status }
+	if strings.HasPrefix(message, "max retries exhausted: ") && errors.As(err, &last) {
+		message = last.GRPCStatus().Message()
+	}
+	quoted, ok := strings.CutPrefix(message, "connection error: desc = ")
+	if reason, err := strconv.Unquote(quoted); ok && err == nil {
+		message = strings.TrimPrefix(strings.TrimPrefix(reason, "transport: "), "Error while dialing: ")
 	}
 	return message
 }

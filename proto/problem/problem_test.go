@@ -3,6 +3,7 @@ package problem_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -104,7 +105,10 @@ func TestPlain(t *testing.T) {
 		"no node is called so":                                status.Error(codes.NotFound, "no node is called so"),
 		"not of an RPC":                                       errors.New("not of an RPC"),
 		context.DeadlineExceeded.Error():                      context.DeadlineExceeded,
-		"connection error: desc = \"connect: refused\"":       status.Error(codes.Unavailable, "connection error: desc = \"connect: refused\""),
+		"dial tcp [fd00::2]:7443: connect: refused":           status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp [fd00::2]:7443: connect: refused"`),
+		"authentication handshake failed: EOF": fmt.Errorf("max retries exhausted: failed after 4 attempts: %w",
+			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: EOF"`)),
+		"there was no answer in the end": fmt.Errorf("max retries exhausted: failed after 4 attempts: %w", status.Error(codes.Unavailable, "there was no answer in the end")),
 	} {
 		if got := problem.Plain(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
