@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 
@@ -49,6 +50,22 @@ func Expect(parameters *nodev1.Parameters) (expected *Assignment, problems []err
 		problems = append(problems, expected.check()...)
 	}
 	return expected, problems
+}
+
+// CheckConfigurations returns an error if a configuration of a new cluster's role does not fit its schema in the genesis catalog: what is stored when the node is made cannot be corrected
+// in the parameters any more. A role of which the catalog says nothing, or a catalog that cannot be read, is refused later.
+func CheckConfigurations(parameters *nodev1.Parameters) error {
+	built, err := genesis.Load(parameters.GetGenesis())
+	if err != nil {
+		return nil
+	}
+	known := &Assignment{Plugins: built.GetPlugins()}
+	var problems []error
+	for i, role := range parameters.GetBootstrap().GetRoles() {
+		_, manifest := known.Find(role.GetRole())
+		problems = append(problems, known.want(fmt.Sprintf("bootstrap.roles[%d]", i), role, manifest)...)
+	}
+	return errors.Join(problems...)
 }
 
 // want adds a role of the parameters, and returns what is wrong with its configuration. manifest is nil if it is not known.

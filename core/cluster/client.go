@@ -86,9 +86,9 @@ type Client struct {
 
 	// kept are the curators of other nodes, as they are in the file. Written by the worker that lists them.
 	kept event.Value[[]string]
-	// nodes are the other nodes that can be asked, as they are in the file, and asked the curators that they named. Written by the workers of others.go.
+	// nodes are the other nodes that can be asked, as they are in the file, and asked what they answered. Written by the workers of others.go.
 	nodes event.Value[[]keptNode]
-	asked event.Value[[]string]
+	asked event.Value[[]answer]
 	// current is the session that there is; nil: none. Written by Run.
 	current event.Value[*session]
 
@@ -281,7 +281,8 @@ type knowledge struct {
 	identities   *event.Watcher[*identity.Identity]
 	capabilities *event.Watcher[roles.Capabilities]
 	views        *event.Watcher[*View]
-	kept, asked  *event.Watcher[[]string]
+	kept         *event.Watcher[[]string]
+	asked        *event.Watcher[[]answer]
 	incarnations *event.Watcher[*clusterv1.Incarnation]
 	peers        *event.Watcher[[]string]
 	known        known

@@ -128,8 +128,7 @@ func (c *Client) setEarlier(list []string) {
 // known are the curators from earlier, those that other nodes named, and those that the node knows otherwise.
 func (c *Client) known() []string {
 	list := slices.Clone(c.earlier())
-	asked, _ := c.asked.Get()
-	for _, address := range slices.Concat(c.config.Known(), asked) {
+	for _, address := range c.config.Known() {
 		if _, err := hostPort(address); err == nil && !slices.Contains(list, address) {
 			list = append(list, address)
 		}
@@ -144,6 +143,14 @@ func (c *Client) known() []string {
 	for _, peer := range peers {
 		for _, port := range slices.Sorted(maps.Keys(ports)) {
 			if address := net.JoinHostPort(peer, port); !slices.Contains(list, address) {
+				list = append(list, address)
+			}
+		}
+	}
+	asked, _ := c.asked.Get()
+	for _, answer := range asked {
+		for _, address := range answer.curators {
+			if !slices.Contains(list, address) {
 				list = append(list, address)
 			}
 		}

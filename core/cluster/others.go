@@ -29,17 +29,25 @@ const (
 	// maxNodes is how many other nodes are kept. In a larger cluster each node keeps different ones.
 	maxNodes = 64
 	// keepNodesEvery is how often the directory is looked through for nodes to keep: it changes with every status of every node.
-	keepNodesEvery = time.Minute
+	keepNodesEvery = 5 * time.Second
 	// seenAgain is how old the times in the file may become while nothing else changes.
 	seenAgain = 24 * time.Hour
-	// askFirst is how long contact must be missing before other nodes are asked: each known curator is tried in less. The pauses between rounds of questions double up to askMost.
+	// askFirst is how long contact must be missing before other nodes are asked: a curator that restarts is back in less. The pauses between rounds of questions double up to askMost.
 	askFirst = 5 * time.Second
 	askMost  = time.Minute
 	// askTogether is how many nodes one round asks. In a cluster without its store all nodes ask, and no answer helps them: so they ask few.
 	askTogether = 8
-	// maxAsked is how many curators are taken from the answers, the newest first. A node that lies fills no more.
-	maxAsked = 16
+	// maxNamed is how many curators are taken from the answer of one node. The answers of askTogether nodes count, the newest first: a node that lies takes no place of another's.
+	maxNamed = 8
+	// maxAnswer is the size of an answer, in bytes: 16 curators of the longest addresses.
+	maxAnswer = 16 << 10
 )
+
+// answer is the curators that another node named, each host:port.
+type answer struct {
+	node     string
+	curators []string
+}
 
 // nodesFile is the content of the file of other nodes.
 type nodesFile struct {
@@ -100,23 +108,33 @@ func mergeNodes(view *View, before []keptNode, now time.Time) (list []keptNode, 
 // keepNodes keeps the other nodes of the directory, in memory and in the file, until the context ends.
 func (c *Client) keepNodes(ctx context.Context) {
 	views := c.view.Watch()
+	unwritten := false
+	keep := func() {
+		view, _ := views.Latest()
+		if view == nil {
+			return
+		}
+		before, _ := c.nodes.Get()
+		list, changed := mergeNodes(view, before, c.config.Now().UTC())
+		if changed {
+			c.nodes.Set(list)
+		}
+		if !changed && !unwritten {
+			return
+		}
+		err := c.writeNodes(list)
+		if err != nil && !unwritten {
+			c.config.Log.Warn("the cluster's nodes cannot be kept for the next start; trying again while the node runs", "error", err)
+		}
+		unwritten = err != nil
+	}
+	defer keep() // what was said last
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-views.Changed():
-		}
-		view, _ := views.Latest()
-		before, _ := c.nodes.Get()
-		if view == nil {
-			continue
-		}
-		if list, changed := mergeNodes(view, before, c.config.Now().UTC()); changed {
-			if err := c.writeNodes(list); err != nil {
-				c.config.Log.Warn("the cluster's nodes cannot be kept for the next start; trying again with the next change", "error", err)
-			} else {
-				c.nodes.Set(list)
-			}
+			keep()
 		}
 		if !sleep(ctx, keepNodesEvery) {
 			return
@@ -146,6 +164,7 @@ func (c *Client) askNodes(ctx context.Context) {
 		cancel()
 		if err == nil {
 			pause = askFirst
+			c.asked.Set(nil) // the directory names the curators now
 			continue
 		}
 		pause = min(2*pause, askMost)
@@ -164,34 +183,36 @@ func (c *Client) askNodes(ctx context.Context) {
 	}
 }
 
-// askNode asks one node, and takes note of the curators that it names.
+// askNode asks one node, and has the curators be tried that it names.
 func (c *Client) askNode(ctx context.Context, of keptNode, node *identity.Identity) {
-	named, err := c.curatorsBy(ctx, of, node)
+	answered, err := c.curatorsBy(ctx, of, node)
 	if err != nil {
 		c.config.Log.Debug("another node does not say where curators are", "node", of.ID, "address", of.APIAddress, "error", err)
 		return
 	}
-	named = slices.DeleteFunc(named, func(address string) bool {
-		_, err := hostPort(address)
-		return err != nil || len(address) > limits.Address
-	})
-	named = named[:min(len(named), maxAsked)]
-	known := c.known()
-	if fresh := slices.DeleteFunc(slices.Clone(named), func(address string) bool { return slices.Contains(known, address) }); len(fresh) > 0 {
-		c.config.Log.Info("another node names curators that this one did not know", "node", of.ID, "address", of.APIAddress, "curators", fresh)
-		c.asked.Update(func(before []string) []string {
-			list := slices.Clone(fresh)
-			for _, address := range before {
-				if !slices.Contains(list, address) {
-					list = append(list, address)
-				}
-			}
-			return list[:min(len(list), maxAsked)]
-		})
-	}
+	c.takeAnswer(of, answered)
 }
 
-// curatorsBy returns the curators that another node knows. That node proves who it is by its SVID. This one proves itself by its key, whose hash is its ID: its own SVID may have run out.
+// takeAnswer has the curators be tried that a node named, in place of those that it named before.
+func (c *Client) takeAnswer(of keptNode, answered []string) {
+	var named []string
+	for _, text := range answered {
+		if address, err := hostPort(text); err == nil && len(address) <= limits.Address && len(named) < maxNamed {
+			named = append(named, address)
+		}
+	}
+	known := c.known()
+	fresh := slices.DeleteFunc(slices.Clone(named), func(address string) bool { return slices.Contains(known, address) })
+	if len(fresh) > 0 {
+		c.config.Log.Info("another node names curators that this one did not know", "node", of.ID, "address", of.APIAddress, "curators", fresh)
+	}
+	c.asked.Update(func(before []answer) []answer {
+		others := slices.DeleteFunc(slices.Clone(before), func(a answer) bool { return a.node == of.ID })
+		return append([]answer{{of.ID, named}}, others[:min(len(others), askTogether-1)]...)
+	})
+}
+
+// curatorsBy returns the curators that another node knows. That node proves who it is by its SVID. This one proves itself by its key, of which its ID is made: its own SVID may have run out.
 func (c *Client) curatorsBy(ctx context.Context, of keptNode, node *identity.Identity) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -209,7 +230,7 @@ func (c *Client) curatorsBy(ctx context.Context, of keptNode, node *identity.Ide
 				return names.VerifyNode(state.PeerCertificates, node.CA, node.TrustDomain, of.ID, c.config.Now())
 			},
 		})),
-		grpc.WithContextDialer(c.config.Dial), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithContextDialer(c.config.Dial), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
 	if err != nil {
 		return nil, err

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 func TestMergeNodes(t *testing.T) {
@@ -55,5 +58,29 @@ func TestMergeNodes(t *testing.T) {
 	}
 	if read, err := readNodes(c.config.Nodes); err != nil || !slices.Equal(read, first) {
 		t.Errorf("read: %v, %v", read, err)
+	}
+}
+
+// What one node names takes no place of what another names, and has no machine of the operator's asked at other ports.
+func TestAnswersOfANodeThatLies(t *testing.T) {
+	c := New(Config{Log: hclog.NewNullLogger(), Known: func() []string { return []string{"former:7443"} }, Peers: event.New([]string{"peer"})})
+	take := func(node string, named ...string) { c.takeAnswer(keptNode{ID: node}, named) }
+	take("honest", "https://moved:1", "no port")
+	for round := range 3 {
+		var lies []string
+		for n := range 20 {
+			lies = append(lies, fmt.Sprintf("lie%d:%d", round, n+1))
+		}
+		take("liar", lies...)
+	}
+	known := c.known()
+	if want := []string{"former:7443", "peer:7443", "lie2:1", "lie2:2", "lie2:3", "lie2:4", "lie2:5", "lie2:6", "lie2:7", "lie2:8", "moved:1"}; !slices.Equal(known, want) {
+		t.Errorf("%q", known)
+	}
+	for n := range 2 * askTogether {
+		take(fmt.Sprint("node", n), fmt.Sprintf("n%d:1", n))
+	}
+	if asked, _ := c.asked.Get(); len(asked) != askTogether || asked[0].node != "node15" {
+		t.Errorf("of many: %v", asked)
 	}
 }

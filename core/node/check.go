@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -68,7 +69,12 @@ func Check(ctx context.Context, parameters *nodev1.Parameters, file string) (pro
 	} else if assigned, err = catalog.ReadAssignment(layout.Assignment()); err != nil {
 		return problems, lacks // the volume is closed, or only root reads it, or the cluster has not assigned anything
 	}
-	return append(problems, checkFiles(assigned)...), lacks
+	files := checkFiles(assigned)
+	if fresh && parameters.GetRegister() != nil {
+		// The cluster may grant other files than the plugin was built with.
+		return problems, append(lacks, files...)
+	}
+	return append(problems, files...), lacks
 }
 
 // shortage is the error of a volume on which roles would not start.
@@ -155,7 +161,7 @@ func checkFiles(assigned *catalog.Assignment) (problems []error) {
 			}
 		}
 		// The grant may name files of several nodes. The configuration then says which is this one's.
-		if path, ok := fieldsOf(role.GetConfiguration())["path"].(string); ok && len(paths) > 0 {
+		if path, ok := fieldsOf(role.GetConfiguration())["path"].(string); ok && slices.Contains(paths, path) {
 			paths = []string{path}
 		}
 		for _, path := range paths {

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/genesis"
+	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/roles"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -89,6 +95,31 @@ func TestCheckSaysEverythingAtOnce(t *testing.T) {
 	after, err := os.ReadDir(base)
 	if err != nil || !slices.EqualFunc(before, after, func(a, b os.DirEntry) bool { return a.Name() == b.Name() }) {
 		t.Errorf("there was %v, now there is %v (%v)", before, after, err)
+	}
+}
+
+// A configuration that does not fit its schema is refused before anything of the node is made: the parameters cannot correct it later.
+func TestAConfigurationThatDoesNotFit(t *testing.T) {
+	a := newAlive(t, plain())
+	executable, err := os.ReadFile(a.parameters.GetPlugins()[0].GetPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	system := a.parameters.GetDirectories().GetSystem()
+	a.parameters.Genesis = filepath.Join(filepath.Dir(system), genesis.FileName)
+	if err := genesis.Write(a.parameters.GetGenesis(), &nodev1.Genesis{Version: genesis.Version, Plugins: []*clusterv1.PluginRecord{{
+		Name: "band", Version: "1.0.0", Digests: map[string]string{store.Platform: fmt.Sprintf("sha256:%x", sha256.Sum256(executable))},
+		Manifest: &rolev1.Manifest{Name: "band", Version: "1.0.0", Protocols: []string{store.RoleProtocol}, Roles: []*rolev1.RoleManifest{
+			{Name: "store", Provides: []string{roles.CapabilityConsensus}}, {Name: "api", Provides: []string{roles.CapabilityCluster}, ConfigurationSchema: `{"properties": {"write": {"const": "goodbye"}}}`},
+		}},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.refused(); !strings.Contains(err.Error(), "bootstrap.roles[1].configuration/write in the parameters does not fit the role api") {
+		t.Errorf("the node ends with: %v", err)
+	}
+	if _, err := os.Stat(system); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the system directory: %v", err)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/catalog"
-	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -138,33 +137,19 @@ func TestAnotherNodeNamesTheCurator(t *testing.T) {
 	stays.start()
 	stays.until("approval", isIn(membership.Foreign, "reeve node approve"))
 	e.state.Set(clusterv1.NodeState_NODE_STATE_STANDBY)
-	stays.until("the cluster", isIn(membership.Home, "member of the cluster"))
-	entered := func(n int) {
+	entered := func(of *alive, is func(*hostv1.DirectoryNode) bool) {
 		t.Helper()
-		if _, err := e.directory.Wait(t.Context(), func(d *hostv1.Directory) bool { return len(d.GetNodes()) == n && d.GetNodes()[0].GetApiAddress() != "" }); err != nil {
+		id := of.until("the cluster", isIn(membership.Home, "member of the cluster")).GetNodeId()
+		if _, err := e.directory.Wait(of.context(), func(d *hostv1.Directory) bool {
+			return slices.ContainsFunc(d.GetNodes(), func(n *hostv1.DirectoryNode) bool { return n.GetNodeId() == id && is(n) })
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	entered(1)
+	entered(stays, func(n *hostv1.DirectoryNode) bool { return n.GetApiAddress() != "" })
 	a, _ := newNewcomer(t, e)
 	a.start()
-	a.until("the cluster", isIn(membership.Home, "member of the cluster"))
-	entered(2)
-	ctx := a.context()
-	var files filewatch.Watcher
-	kept, err := files.Name(a.layout().Nodes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, err := os.Stat(a.layout().Nodes()); err != nil; _, err = os.Stat(a.layout().Nodes()) {
-		select {
-		case <-kept.Changed:
-		case <-ctx.Done():
-			t.Fatal("the other node is not kept")
-		}
-	}
-	kept.Stop()
-	files.Wait()
+	entered(a, func(*hostv1.DirectoryNode) bool { return true })
 	if err := a.end(); err != nil {
 		t.Fatal(err)
 	}

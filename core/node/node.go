@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/nodeapi"
@@ -65,6 +66,11 @@ func Run(ctx context.Context, config Config) (err error) {
 	}
 	if err := unseal.CheckRestore(config.Parameters, mark, config.Restore.snapshot(), config.Again); err != nil {
 		return err
+	}
+	if unseal.Fresh(layout) && config.Restore.snapshot() == nil {
+		if err := catalog.CheckConfigurations(config.Parameters); err != nil {
+			return err
+		}
 	}
 	held, err := storage.Open(layout)
 	if err != nil {

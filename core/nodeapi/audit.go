@@ -13,6 +13,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/events"
 	names "github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/rpcoption"
 )
@@ -29,13 +30,22 @@ const (
 
 // audit records audited calls.
 type audit struct {
-	to         events.Recorder
-	refused    *rate.Limiter
+	to      events.Recorder
+	refused map[clusterv1.Caller]*refusals
+}
+
+// refusals are the refused calls of one kind of caller: those of a node do not hide those of a viewer.
+type refusals struct {
+	limiter    *rate.Limiter
 	suppressed atomic.Uint64
 }
 
 func newAudit(to events.Recorder) *audit {
-	return &audit{to: to, refused: rate.NewLimiter(rate.Every(refusedEvery), refusedBurst)}
+	a := &audit{to: to, refused: make(map[clusterv1.Caller]*refusals)}
+	for kind := range clusterv1.Caller_name {
+		a.refused[clusterv1.Caller(kind)] = &refusals{limiter: rate.NewLimiter(rate.Every(refusedEvery), refusedBurst)}
+	}
+	return a
 }
 
 // call is what is known of an audited call.
@@ -60,11 +70,12 @@ func (a *audit) record(c call, err error) {
 	}
 	details := map[string]string{"caller": c.who.name, "rpc": shortName(c.method), "code": status.Code(err).String(), "address": c.who.address}
 	if c.refused && !c.who.local() {
-		if !a.refused.Allow() {
-			a.suppressed.Add(1)
+		of := a.refused[c.who.kind]
+		if !of.limiter.Allow() {
+			of.suppressed.Add(1)
 			return
 		}
-		if left := a.suppressed.Swap(0); left > 0 {
+		if left := of.suppressed.Swap(0); left > 0 {
 			details["suppressed"] = strconv.FormatUint(left, 10)
 		}
 	}

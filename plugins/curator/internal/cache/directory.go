@@ -113,7 +113,7 @@ func nodeOf(id string, from sources) *hostv1.DirectoryNode {
 	}
 	slices.Sort(node.Assigned.Roles)
 	// Nothing but an address takes room in everybody's directory.
-	if _, err := netip.ParseAddrPort(status.GetApiAddress()); err == nil {
+	if address, err := netip.ParseAddrPort(status.GetApiAddress()); err == nil && address.Addr().Zone() == "" {
 		node.ApiAddress = status.GetApiAddress()
 	}
 	for _, instance := range status.GetInstances() {

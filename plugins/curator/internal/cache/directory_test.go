@@ -72,7 +72,7 @@ func TestDirectoryHasAssignedRolesOnly(t *testing.T) {
 func TestDirectoryHasTheAddressOfTheNodesAPI(t *testing.T) {
 	r := run(t, nil)
 	id := r.put()
-	for _, c := range []struct{ reported, shown string }{{"[2001:db8::1]:7444", "[2001:db8::1]:7444"}, {"name.example:7444", ""}, {"192.0.2.1:7444", "192.0.2.1:7444"}, {strings.Repeat("x", 4096), ""}} {
+	for _, c := range []struct{ reported, shown string }{{"[2001:db8::1]:7444", "[2001:db8::1]:7444"}, {"name.example:7444", ""}, {"192.0.2.1:7444", "192.0.2.1:7444"}, {strings.Repeat("x", 4096), ""}, {"[fe80::1%" + strings.Repeat("x", 4000) + "]:1", ""}} {
 		r.keep("status/"+id, &clusterv1.NodeStatus{NodeId: id, ApiAddress: c.reported})
 		snapshot := r.await(c.reported, func(snapshot *cache.Snapshot) bool { return snapshot.Statuses[id].GetApiAddress() == c.reported })
 		if nodes := snapshot.Directory.GetNodes(); len(nodes) != 1 || nodes[0].GetApiAddress() != c.shown {
