@@ -126,6 +126,7 @@ func TestDiskIsNotMounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() { _ = unix.Unmount(m.state, unix.MNT_DETACH) })
 	mount()
 	if result := m.init(t); result.Code != 0 {
 		t.Fatal(result)

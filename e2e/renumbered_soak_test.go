@@ -74,7 +74,9 @@ func TestRenumbered(t *testing.T) {
 		first.mustReeve(t, "node", "role", "add", joined, "curator", "--config", configuration)
 	}
 
+	made := make([]uint64, len(machines))
 	for number, m := range machines {
+		made[number] = m.lastEvent(t)
 		network(m, "ip address add "+address("fd00:78", number)+"/64 dev eth0 nodad", "ip address change "+address("fd00:77", number)+"/64 dev eth0 preferred_lft 0 valid_lft forever",
 			"ip route replace default via fd00:78::fe dev eth0")
 	}
@@ -103,10 +105,13 @@ func TestRenumbered(t *testing.T) {
 	for number, m := range machines {
 		network(m, "ip address delete "+address("fd00:77", number)+"/64 dev eth0")
 	}
-	first.mustReeve(t, "node", "label", id, "written=renumbered")
+	eventually.True(t, patience, "a write without the former addresses", func() (bool, string) {
+		result := first.reeve(t, "node", "label", id, "written=renumbered")
+		return result.Code == 0, result.String()
+	})
 	all("every node Home without the former addresses")
 	for number, m := range machines {
-		m.wasAlwaysHome(t)
+		m.wasHomeSince(t, made[number])
 		reeved[number].Signal(t, syscall.SIGTERM)
 	}
 	for _, running := range reeved {

@@ -44,7 +44,7 @@ func TestProblem(t *testing.T) {
 				t.Errorf("it never says %q: %v (now %q)", want, err, problem)
 			}
 		}
-		says("the loopback interface is down")
+		says("the machine has no loopback address")
 		loopback, err := handle.LinkByName("lo")
 		if err == nil {
 			err = handle.LinkSetUp(loopback)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,8 @@ type Room struct {
 	first string
 	// away is when the first address was first missed while there were others; zero: it is there, or there are none. It is Run's.
 	away time.Time
+	// since is when the present problem began; zero: there is none. It is Run's.
+	since time.Time
 }
 
 // New returns the room. It does not watch before Run.
@@ -96,6 +99,9 @@ func (r *Room) Run(ctx context.Context) error {
 
 // settle is how long the room waits for further changes before it looks: a routing daemon changes thousands of routes at once.
 const settle = 100 * time.Millisecond
+
+// lasts is how long a problem must last before it is told: a cable that is plugged in again, or a lease that is renewed, is none.
+const lasts = 2 * time.Second
 
 // returns is how long the first address may be away: an interface gets one of IPv6 at once, and waits for that of DHCPv4.
 const returns = time.Minute
@@ -156,7 +162,9 @@ func (r *Room) look() (again time.Duration, err error) {
 		return 0, err
 	}
 	list, again := r.prefer(address.Chosen(all))
-	r.tell(problemOf(all, list))
+	if settles := r.tell(problemOf(all, list)); settles > 0 && (again == 0 || settles < again) {
+		again = settles
+	}
 	if current, _ := r.addresses.Get(); len(list) > 0 && !slices.Equal(list, current) {
 		r.config.Log.Info("addresses", "addresses", list)
 		r.addresses.Set(list)
@@ -164,26 +172,40 @@ func (r *Room) look() (again time.Duration, err error) {
 	return again, nil
 }
 
-// tell publishes a problem if it is another one than before.
-func (r *Room) tell(problem string) {
-	if last, _ := r.problem.Get(); last == problem {
-		return
+// tell publishes a problem if it is another one than before. One that begins is published when it has lasted for a while; again is what is left of that.
+func (r *Room) tell(problem string) (again time.Duration) {
+	last, _ := r.problem.Get()
+	switch {
+	case problem == "":
+		r.since = time.Time{}
+	case last == "" && r.since.IsZero():
+		r.since = r.config.Now()
+		return lasts
+	case last == "":
+		if again = r.since.Add(lasts).Sub(r.config.Now()); again > 0 {
+			return again
+		}
+	}
+	if last == problem {
+		return 0
 	}
 	if problem != "" {
 		r.config.Log.Warn(problem)
 	}
 	r.problem.Set(problem)
+	return 0
 }
 
 // problemOf says what is wrong where the machine has some addresses, of which others are told the chosen ones.
 func problemOf(all []address.Address, chosen []string) string {
-	switch {
-	case !address.ReachesItself(all):
-		return "the loopback interface is down: the node does not reach its own curator. Switch it on: `ip link set lo up`"
-	case len(chosen) == 0:
-		return "the node has no address now by which others could reach it; it waits for one. `reeve doctor` lists the addresses of the machine: network.interfaces in the parameters names others"
+	var problems []string
+	if !address.ReachesItself(all) {
+		problems = append(problems, "the machine has no loopback address, 127.0.0.1 or ::1, at which the node reaches its own curator: `ip link set lo up`, and if lo is up `ip address add 127.0.0.1/8 dev lo`")
 	}
-	return ""
+	if len(chosen) == 0 {
+		problems = append(problems, "the node has no address now by which others could reach it; it waits for one. `reeve doctor` lists the addresses of the machine: network.interfaces in the parameters names others")
+	}
+	return strings.Join(problems, "; ")
 }
 
 // prefer puts the first address first. It stays the first one for as long as the machine has it, also over a restart: whatever comes later, the virtual address of another program

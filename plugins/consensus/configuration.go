@@ -16,7 +16,7 @@ type configuration struct {
 	ElectionMilliseconds uint32 `json:"electionMilliseconds"`
 	// QuotaBytes is how large the database may become, the reserve for the cluster API among it. Default 2 GiB.
 	QuotaBytes int64 `json:"quotaBytes"`
-	// PeerListen is where the member listens for the others, host:port. Default: the node's first address, port 7445.
+	// PeerListen is where the member listens for the others, host:port. Default: all addresses, port 7445.
 	PeerListen string `json:"peerListen"`
 }
 
@@ -46,7 +46,7 @@ const configurationSchema = `{
       "type": "integer", "minimum": 16777216, "maximum": 8589934592, "default": 2147483648
     },
     "peerListen": {
-      "description": "Where the member listens for the other members, host:port; they reach it there too. An empty host is the node's first address. Nothing listens while there is one member.",
+      "description": "Where the member listens for the other members, host:port; they reach it there too. An empty host means all addresses, of which the others are told the node's first. Nothing listens while there is one member.",
       "type": "string", "default": ":7445"
     }
   }

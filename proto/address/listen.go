@@ -4,24 +4,25 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
+	"net/netip"
 	"syscall"
 )
 
-// Listen listens on a host:port, where no host means all addresses, of IPv4 and of IPv6.
+// Listen listens on a host:port, where no host, or ::, means all addresses, of IPv4 and of IPv6.
 func Listen(ctx context.Context, hostPort string) (net.Listener, error) {
 	return ListenWith(ctx, net.ListenConfig{}, hostPort)
 }
 
-// ListenWith is Listen with settings. On a machine that has no 127.0.0.1, package net takes all addresses for those of IPv4 alone.
+// ListenWith is Listen with settings. It asks the kernel for all addresses, since package net takes them for those of IPv4 alone in a process that began without 127.0.0.1.
 func ListenWith(ctx context.Context, config net.ListenConfig, hostPort string) (net.Listener, error) {
-	if !strings.HasPrefix(hostPort, ":") || everywhere() {
+	host, port, err := net.SplitHostPort(hostPort)
+	if everywhere, _ := netip.ParseAddr(host); err != nil || host != "" && everywhere != netip.IPv6Unspecified() {
 		return config.Listen(ctx, "tcp", hostPort)
 	}
-	control := config.Control
-	config.Control = func(network, address string, raw syscall.RawConn) error {
-		if control != nil {
-			if err := control(network, address, raw); err != nil {
+	both := config
+	both.Control = func(network, address string, raw syscall.RawConn) error {
+		if config.Control != nil {
+			if err := config.Control(network, address, raw); err != nil {
 				return err
 			}
 		}
@@ -31,16 +32,9 @@ func ListenWith(ctx context.Context, config net.ListenConfig, hostPort string) (
 		})
 		return errors.Join(err, refused)
 	}
-	return config.Listen(ctx, "tcp6", "[::]"+hostPort)
-}
-
-// everywhere reports whether package net takes all addresses for all. What the kernel does not have it need not take.
-func everywhere() bool {
-	mapped := syscall.SockaddrInet6{Addr: [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}}
-	socket, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return true // there is no IPv6
+	listener, err := both.Listen(ctx, "tcp6", net.JoinHostPort("::", port))
+	if errors.Is(err, syscall.EAFNOSUPPORT) {
+		return config.Listen(ctx, "tcp", hostPort) // the kernel has no IPv6
 	}
-	defer func() { _ = syscall.Close(socket) }()
-	return syscall.SetsockoptInt(socket, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, 0) == nil && syscall.Bind(socket, &mapped) == nil
+	return listener, err
 }

@@ -2,7 +2,10 @@
 // for `reeve doctor`. It owns no state.
 package corecaps
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Capability is one that the core uses.
 type Capability struct {
@@ -51,6 +54,16 @@ func Names(of []Capability) string {
 		names = append(names, one.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Named returns those of the capabilities that the core uses that have one of the names.
+func Named(names []string) (of []Capability) {
+	for _, one := range All {
+		if slices.Contains(names, one.Name) {
+			of = append(of, one)
+		}
+	}
+	return of
 }
 
 // Explain joins what is lost without capabilities.

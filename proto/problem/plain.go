@@ -21,7 +21,10 @@ func Plain(err error) string {
 	if !ok || failure.Code() == codes.OK {
 		return err.Error()
 	}
-	message := unwrap(err, failure.Message())
+	message, unconnected := unwrap(err, failure.Message())
+	if unconnected && strings.HasSuffix(message, "context deadline exceeded") {
+		return "there was no connection in time"
+	}
 	for _, beginning := range ofTransport {
 		if strings.HasPrefix(message, beginning) {
 			return cutOff(failure.Code())
@@ -31,16 +34,16 @@ func Plain(err error) string {
 }
 
 // unwrap takes off a message what gRPC puts around it: that it tried several times, and that there was no connection.
-func unwrap(err error, message string) string {
+func unwrap(err error, message string) (reason string, unconnected bool) {
 	var last interface{ GRPCStatus() *status.Status }
 	if strings.HasPrefix(message, "max retries exhausted: ") && errors.As(err, &last) {
 		message = last.GRPCStatus().Message()
 	}
-	quoted, ok := strings.CutPrefix(message, "connection error: desc = ")
-	if reason, err := strconv.Unquote(quoted); ok && err == nil {
+	quoted, unconnected := strings.CutPrefix(message, "connection error: desc = ")
+	if reason, err := strconv.Unquote(quoted); unconnected && err == nil {
 		message = strings.TrimPrefix(strings.TrimPrefix(reason, "transport: "), "Error while dialing: ")
 	}
-	return message
+	return message, unconnected
 }
 
 func cutOff(code codes.Code) string {

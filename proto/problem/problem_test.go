@@ -108,7 +108,8 @@ func TestPlain(t *testing.T) {
 		"dial tcp [fd00::2]:7443: connect: refused":           status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp [fd00::2]:7443: connect: refused"`),
 		"authentication handshake failed: EOF": fmt.Errorf("max retries exhausted: failed after 4 attempts: %w",
 			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: EOF"`)),
-		"there was no answer in the end": fmt.Errorf("max retries exhausted: failed after 4 attempts: %w", status.Error(codes.Unavailable, "there was no answer in the end")),
+		"there was no connection in time": status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`),
+		"there was no answer in the end":  fmt.Errorf("max retries exhausted: failed after 4 attempts: %w", status.Error(codes.Unavailable, "there was no answer in the end")),
 	} {
 		if got := problem.Plain(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)

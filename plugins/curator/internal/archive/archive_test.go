@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"path/filepath"
 	"testing"
 	"time"
@@ -209,8 +210,8 @@ func TestWithoutIPv4(t *testing.T) {
 		}
 	}
 	command := exec.Command("unshare", "-n", "sh", "-euc", `ip link set lo up; ip address delete 127.0.0.1/8 dev lo; exec "$@"`, "sh",
-		os.Args[0], "-test.run=^(TestSnapshotsAreServed|TestOnlyWhileAssigned)$")
-	if output, err := command.CombinedOutput(); err != nil {
+		os.Args[0], "-test.v", "-test.run=^(TestSnapshotsAreServed|TestOnlyWhileAssigned)$")
+	if output, err := command.CombinedOutput(); err != nil || strings.Count(string(output), "\n--- PASS: ") != 2 {
 		t.Errorf("%v\n%s", err, output)
 	}
 }

@@ -148,7 +148,7 @@ func (e *entrance) look(ctx context.Context) {
 	}
 	e.lost, e.reason = lost, ""
 	if lost {
-		e.reason = e.instead(e.config.noSuchAddress())
+		e.reason = e.instead(e.config.noSuchAddress(e.listening.String()))
 		e.config.Log.Warn("this machine has lost the address of the cluster API; it is served on loopback until the address is back", "listen", e.listening.String())
 	}
 	e.condition.set(ofAddress, e.reason)
@@ -264,13 +264,13 @@ func listen(ctx context.Context, config Config) (net.Listener, error) {
 		return nil, fmt.Errorf("the address %s, on which the cluster API is to be served, is in use by another process: end that process, "+
 			"or set another \"listen\" in the configuration of role %s (port 0 takes a free one)", config.Configuration.Listen, config.Role)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, config.noSuchAddress()
+		return nil, config.noSuchAddress(config.Configuration.Listen)
 	default:
 		return nil, fmt.Errorf("listen on %s for the cluster API: %w: set another \"listen\" in the configuration of role %s", config.Configuration.Listen, err, config.Role)
 	}
 }
 
-func (c *Config) noSuchAddress() error {
+func (c *Config) noSuchAddress(listen string) error {
 	return fmt.Errorf("the address %s, on which the cluster API is to be served, is none of this machine: wait until it is, "+
-		"or set another \"listen\" in the configuration of role %s", c.Configuration.Listen, c.Role)
+		"or set another \"listen\" in the configuration of role %s", listen, c.Role)
 }

@@ -263,7 +263,7 @@ type Status struct {
 	Storage *v11.StorageStatus `protobuf:"bytes,7,opt,name=storage,proto3" json:"storage,omitempty"`
 	// The node's Ed25519 public key, by which the owner tells it from others when it is to be approved; empty before the node has one.
 	PublicKey []byte `protobuf:"bytes,8,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
-	// Capabilities of Linux that a core that runs as root uses and does not have, by their names; `reeve doctor` says what is lost without each. Empty: it has all, or does not run as root.
+	// Capabilities of Linux that a core that runs as root uses and does not have, by their names. Empty: it has all, or does not run as root.
 	LackingCapabilities []string `protobuf:"bytes,9,rep,name=lacking_capabilities,json=lackingCapabilities,proto3" json:"lacking_capabilities,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
