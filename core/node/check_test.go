@@ -80,14 +80,17 @@ func TestCheckSaysEverythingAtOnce(t *testing.T) {
 	if found, lacked := a.said(); !strings.Contains(found, "network.api_listen") || strings.Contains(lacked, "network.api_listen") {
 		t.Errorf("of another program on its port it says:\n%s\nand starts without:\n%s", found, lacked)
 	}
-	// So it is of a machine that is to join. The grants of a cluster may name the files of several nodes, and the configuration says which is this one's.
+	// A machine that is to join may be granted other files by its cluster. The grants may name the files of several nodes, and the configuration says which is this one's.
 	a.parameters.Cluster = &nodev1.Parameters_Register{Register: &nodev1.Register{Roles: []*nodev1.BootstrapRole{{Role: "api"}}}}
-	if found, _ := a.said(); !strings.Contains(found, "cannot replace "+hosts+": it is, or lies behind, a symbolic link") {
-		t.Errorf("of a machine that is to join: %s", found)
-	}
+	const says = "cannot replace "
 	a.parameters.GetRegister().Roles[0].Configuration = `{"path": "` + hosts + `.mine"}`
-	if found, _ := a.said(); strings.Contains(found, "cannot replace ") {
-		t.Errorf("of a file that is another node's: %s", found)
+	if found, lacked := a.said(); strings.Contains(found, says) || !strings.Contains(lacked, says+hosts+": it is, or lies behind, a symbolic link") {
+		t.Errorf("of a machine that is to join: %s; %s", found, lacked)
+	}
+	mine := &rolev1.Grant{Name: "replace-file", Parameters: map[string]string{"path": hosts + ".mine"}}
+	a.parameters.Plugins[0].Grants[0].Grants = append(a.parameters.Plugins[0].Grants[0].Grants, mine)
+	if found, lacked := a.said(); strings.Contains(found+lacked, says) {
+		t.Errorf("of a file that is another node's: %s; %s", found, lacked)
 	}
 	if err := os.Remove(hosts); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package nodeapi_test
 
 import (
 	"crypto/ed25519"
-	"testing"
 	"time"
 
 	"google.golang.org/grpc"
