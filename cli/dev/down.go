@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	defer node.close()
 	status := localStatus(ctx, path, node)
 	down.Roles = running(status)
-	if byRoles {
+	if byRoles && status != nil {
 		timeout = StopTime(status)
 		ctx, cancel = context.WithTimeout(caller, timeout)
 		defer cancel()
@@ -72,14 +73,12 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 		return down, unfinished(path, timeout, node, roles)
 	}
 	down.Stopped = node.pid
-	for _, role := range roles {
-		if !role.process.ended() {
-			// It did not get to its end: killed by another, say.
-			down.Reaped, err = reap(ctx, path, reeved)
-			return down, err
-		}
+	left := func(role heldRole) bool { return !role.process.ended() }
+	if status == nil || slices.ContainsFunc(roles, left) {
+		// It may not have got to its end: killed by another, say.
+		down.Reaped, err = reap(ctx, path, reeved)
 	}
-	return down, nil
+	return down, err
 }
 
 // WouldDown says what Down would stop, or that it would be refused, and stops nothing.

@@ -12,7 +12,7 @@ import (
 type process struct {
 	pid  int
 	file *os.File
-	// silent says that it is a node that does not answer, and was found by its lock.
+	// silent says that the node does not answer: its lock led to it.
 	silent bool
 }
 

@@ -96,6 +96,11 @@ func (p Plugin) modules() (mod, sum []byte, err error) {
 			return nil, nil, err
 		}
 	}
+	if p.ignored != "" {
+		if err := made.AddIgnore(p.ignored); err != nil {
+			return nil, nil, err
+		}
+	}
 	made.Cleanup()
 	if mod, err = made.Format(); err != nil {
 		return nil, nil, err

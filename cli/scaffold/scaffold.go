@@ -31,6 +31,8 @@ type Plugin struct {
 	Checkout string
 	// Store says that the role keeps something in the consensus store.
 	Store bool
+	// ignored is a directory in it into which Go does not look; "": there is none.
+	ignored string
 }
 
 // Problem is why a plugin cannot be written as it was asked for. Nothing was written.
@@ -81,11 +83,18 @@ func Write(plugin Plugin) ([]string, error) {
 	if err := plugin.check(); err != nil {
 		return nil, err
 	}
+	there, lost, err := look(plugin.Directory)
+	if err != nil {
+		return nil, err
+	}
+	if lost {
+		plugin.ignored = "./" + lostFound // only root can look into it
+	}
 	contents, err := plugin.contents()
 	if err != nil {
 		return nil, err
 	}
-	return writeAll(plugin.Directory, contents)
+	return writeAll(plugin.Directory, there, contents)
 }
 
 // special are the characters that mean something else than themselves in a Makefile, or in a shell command between double quotes.
@@ -141,25 +150,32 @@ func (p Plugin) contents() (map[string]content, error) {
 // lostFound is what a new file system has. It counts as empty.
 const lostFound = "lost+found"
 
-// writeAll writes a directory that is there as a whole or not at all.
-func writeAll(directory string, contents map[string]content) (names []string, err error) {
+// look says whether a directory is there, and whether it has a lost+found. The error is a *Problem if it has anything else.
+func look(directory string) (there, lost bool, err error) {
 	entries, err := os.ReadDir(directory)
-	isFileSystem := len(entries) == 1 && entries[0].Name() == lostFound
+	lost = len(entries) == 1 && entries[0].Name() == lostFound
 	switch {
-	case err == nil && len(entries) > 0 && !isFileSystem:
-		return nil, &Problem{directory + " is not empty", "Nothing in it was changed: choose another place by --directory."}
-	case err != nil && !errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist):
+		return false, false, nil
+	case err != nil:
+		return false, false, err
+	case len(entries) > 0 && !lost:
+		return false, false, &Problem{directory + " is not empty", "Nothing in it was changed: choose another place by --directory."}
+	}
+	return true, lost, nil
+}
+
+// writeAll writes a directory that is there as a whole or not at all. If the directory is there already it may be a file system of its own: all files are written within it then, and appear
+// one after another at the end. One who is killed meanwhile leaves a part of them.
+func writeAll(directory string, there bool, contents map[string]content) (names []string, err error) {
+	parent := filepath.Dir(directory)
+	if there {
+		parent = directory
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(directory), 0o755); err != nil {
-		return nil, err
-	}
-	// Beside it, so that it can be renamed. On a file system of its own that is within.
-	beside := filepath.Dir(directory)
-	if isFileSystem {
-		beside = directory
-	}
-	temporary, err := os.MkdirTemp(beside, "."+filepath.Base(directory)+".new-")
+	temporary, err := os.MkdirTemp(parent, "."+filepath.Base(directory)+".new-")
 	if err != nil {
 		return nil, err
 	}
@@ -178,20 +194,13 @@ func writeAll(directory string, contents map[string]content) (names []string, er
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if isFileSystem {
+	if there {
 		return names, moveAll(temporary, directory)
 	}
-	// An empty directory gives way; one that is not empty any more does not.
-	if err := os.Remove(directory); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	if err := os.Rename(temporary, directory); err != nil {
-		return nil, err
-	}
-	return names, nil
+	return names, os.Rename(temporary, directory)
 }
 
-// moveAll moves all that is in one directory into another one, or nothing.
+// moveAll moves all that is in one directory into another one. If that fails it moves nothing.
 func moveAll(from, to string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
