@@ -218,7 +218,7 @@ func TestMachineRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = os.RemoveAll(run)
-		c.Await(t, patience, "the node answers, and has started all roles again", func(s devcluster.Status) bool {
+		after = c.Await(t, patience, "the node answers, and has started all roles again", func(s devcluster.Status) bool {
 			now := s.PIDs()
 			for role, pid := range pids {
 				if now[role] == pid {

@@ -171,11 +171,10 @@ func (c *cluster) obey(ctx context.Context, n *node, told *clusterv1.WatchRespon
 		if n.begun[role.GetRole()] == role.GetGeneration() {
 			continue
 		}
-		n.begun[role.GetRole()] = role.GetGeneration()
 		if err := c.start(ctx, n, role.GetRole(), role.GetGeneration()); err != nil {
-			delete(n.begun, role.GetRole())
 			return err
 		}
+		n.begun[role.GetRole()] = role.GetGeneration()
 	}
 	return c.tell(ctx, n)
 }
@@ -233,7 +232,7 @@ func (c *cluster) shown(n *node) *clusterv1.NodeStatus {
 	return shown
 }
 
-// tell reports the status of a node to the curator, if that runs. The cluster is locked: who only answers a curator, which may be gone, waits for none.
+// tell reports the status of a node to the curator, if that runs. The cluster is locked, so obey does not wait for a curator: it may be gone.
 func (c *cluster) tell(ctx context.Context, n *node, options ...grpc.CallOption) error {
 	if !c.Serves() {
 		return nil

@@ -110,6 +110,7 @@ func TestScripts(t *testing.T) {
 	places := 0
 	testscript.Run(t, testscript.Params{
 		Dir:         "testdata/script",
+		Files:       slowScripts(),
 		WorkdirRoot: root,
 		Condition: func(condition string) (bool, error) {
 			there := func(file string) bool {

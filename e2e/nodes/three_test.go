@@ -79,7 +79,7 @@ func threeNodes(t *testing.T, c *devcluster.Cluster) {
 // threeAndFourth says whether three nodes are ready with all their roles, and one that has only hostsfile.
 func threeAndFourth(nodes []fleet.Node) bool {
 	fourth := slices.IndexFunc(nodes, func(node fleet.Node) bool { return !node.Has("consensus") })
-	return fourth >= 0 && nodes[fourth].Healthy && nodes[fourth].Role("hostsfile").State == "Ready" && fleet.AllReady(3)(slices.Delete(slices.Clone(nodes), fourth, fourth+1))
+	return fourth >= 0 && !nodes[fourth].Has("curator") && nodes[fourth].Healthy && nodes[fourth].Role("hostsfile").State == "Ready" && fleet.AllReady(3)(slices.Delete(slices.Clone(nodes), fourth, fourth+1))
 }
 
 // lineOf is the line of a table that begins with a word.
