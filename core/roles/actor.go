@@ -60,6 +60,8 @@ type actor struct {
 	cause    string // why it ended
 	nextTry  time.Time
 	restarts uint32
+	// wentBack is when a version last failed its trial; zero: none has that could be tried again.
+	wentBack time.Time
 	// hopeless is the retry of what is not tried again until something changes, for the reason in cause.
 	hopeless string
 
@@ -109,11 +111,8 @@ func (a *actor) run() {
 			a.show(shown{state: failed, reason: a.cause})
 			a.wait(nil, 0)
 		case a.history.gaveUp(a.seen.fingerprint):
-			if a.pardon() {
-				continue
-			}
 			a.show(shown{state: failed, reason: a.givenUpReason()})
-			a.wait(nil, a.pardonable())
+			a.wait(nil, 0)
 		case a.fallen != "" && a.fallen != a.seen.fingerprint:
 			// What ended is not what is wanted now.
 			a.fallen = ""
@@ -161,11 +160,18 @@ func (a *actor) wait(changed <-chan struct{}, most time.Duration) {
 	if most > 0 {
 		over = time.After(most)
 	}
-	select {
-	case <-a.targets.Changed():
-	case <-a.ordered.Changed():
-	case <-changed:
-	case <-over:
+	for {
+		select {
+		case <-a.targets.Changed():
+		case <-a.ordered.Changed():
+		case <-changed:
+		case <-over:
+		case <-a.late():
+			if !a.pardon() {
+				continue
+			}
+		}
+		return
 	}
 }
 

@@ -34,6 +34,7 @@ func (a *actor) attend() {
 	}
 	statuses := a.instance.Status().Watch()
 	var steady <-chan time.Time
+	late := a.late()
 	for {
 		note := ""
 		var order <-chan struct{} // tells of a change of the others while their end is waited for
@@ -95,6 +96,9 @@ func (a *actor) attend() {
 			if a.probationOver() {
 				return
 			}
+		case <-late:
+			a.pardon()
+			late = a.late()
 		case <-steady:
 			a.backoff.Reset()
 		}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -423,41 +422,4 @@ func TestStoreAwayDoesNotCount(t *testing.T) {
 		x.crash(t, "user", 2)
 		x.expect(t, "user", failed, "it failed 2 times")
 	}, budget(1, time.Hour), func(c *roles.Config) { c.StoreAway = func() string { return away } })
-}
-
-// TestShortageThatIsKnownLate has roles fail before the node knows that the store has no majority. Their budget is used up by then, and what was the store's fault is not held against them.
-func TestShortageThatIsKnownLate(t *testing.T) {
-	var away atomic.Pointer[string]
-	set := func(to string) { away.Store(&to) }
-	set("")
-	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
-		x.desire(providing(role("store"), roles.CapabilityConsensus), role("user", roles.CapabilityConsensus), role("part", roles.CapabilityConsensus), role("other"))
-		for _, name := range []string{"user", "part", "other"} {
-			x.expect(t, name, ready, "")
-		}
-		for _, name := range []string{"part", "user", "other", "user", "other"} {
-			x.get(name).crash()
-			pass(2 * time.Second)
-		}
-		x.expect(t, "user", failed, "it failed 2 times")
-		set("the consensus store has no majority")
-		pass(31 * time.Second)
-		x.expect(t, "user", ready, "")
-		x.expect(t, "other", failed, "it failed 2 times")
-		if got := x.of("user").GetLastFailure(); got.GetFailures() != 0 || !strings.Contains(got.GetCause(), "no majority") {
-			t.Errorf("failure %v", got)
-		}
-		set("")
-		x.crash(t, "part", 1)
-		x.expect(t, "part", failed, "it failed 2 times") // what it failed of before was long ago, and counts
-		x.crash(t, "user", 1)
-		x.expect(t, "user", ready, "")
-		x.crash(t, "user", 1)
-		x.expect(t, "user", failed, "it failed 2 times")
-		// What comes later has nothing to do with it.
-		pass(16 * time.Second)
-		set("the consensus store has no majority")
-		pass(time.Minute)
-		x.expect(t, "user", failed, "it failed 2 times")
-	}, budget(1, time.Hour), func(c *roles.Config) { c.StoreAway = func() string { return *away.Load() } })
 }

@@ -57,13 +57,14 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 	if shortage := a.shortage(); shortage != "" {
 		f.Cause += "; " + shortage
 		a.cause = f.GetCause()
-		f = a.history.excuse(f, a.r.config.budget(a.role))
+		f, _ = a.history.excuse(f, a.r.config.budget(a.role), false)
 		a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
 		delay := a.retry(fingerprint)
 		a.log.Warn("ended by itself and is started again; it is not the role's fault", "reason", a.cause, "after", delay)
 		return
 	}
 	if a.goBack(kind, f) {
+		a.wentBack = time.Now()
 		return
 	}
 	if a.trial == nil {
@@ -103,32 +104,49 @@ func usesStore(manifest *rolev1.RoleManifest) bool {
 const (
 	// knownWithin is how soon the node knows that it lacks something. Roles may notice it first, and fail.
 	knownWithin = 15 * time.Second
-	// pardonEvery is how often it is looked whether a role failed for that.
+	// pardonEvery is how often it is looked whether a role that has just failed did so for that.
 	pardonEvery = 500 * time.Millisecond
 )
 
-// pardonable is when to look again whether the role was given up for what the node lacks; 0: not any more.
-func (a *actor) pardonable() time.Duration {
-	if since := time.Since(a.history.lastFailure().GetTime().AsTime()); since < 0 || since > knownWithin {
-		return 0
-	}
-	return pardonEvery
+// recently reports whether the node may not have known at that time what it lacks now.
+func recently(at time.Time) bool {
+	since := time.Since(at)
+	return since >= 0 && since < knownWithin
 }
 
-// pardon has a role tried again that was given up just before the node knew what it lacks, and reports whether it is.
-func (a *actor) pardon() bool {
-	shortage := ""
-	if a.pardonable() > 0 {
-		shortage = a.shortage()
+// late tells when to look again whether what has just failed did so for what the node lacks; nil: nothing has.
+func (a *actor) late() <-chan time.Time {
+	if a.seen.desired == nil || !recently(a.wentBack) && !a.history.countsLately() {
+		return nil
 	}
+	return time.After(pardonEvery)
+}
+
+// pardon holds nothing against the role that failed just before the node knew what it lacks: a role that was given up for that is started again, and a version that was gone back from is tried
+// again. It reports whether the node lacks something.
+func (a *actor) pardon() bool {
+	shortage := a.shortage()
 	if shortage == "" {
 		return false
 	}
+	wentBack := recently(a.wentBack)
+	a.wentBack = time.Time{}
 	f := proto.CloneOf(a.history.lastFailure())
 	f.Cause += "; " + shortage
-	a.cause = a.history.excuse(f, a.r.config.budget(a.role)).GetCause()
-	delay := a.retry(a.seen.fingerprint)
-	a.log.Warn("failed too often, and is started again all the same; it is not the role's fault", "reason", a.cause, "after", delay)
+	f, givenUp := a.history.excuse(f, a.r.config.budget(a.role), wentBack)
+	if a.hopeless == "" {
+		a.cause = f.GetCause()
+	}
+	if givenUp {
+		a.retry(a.seen.fingerprint)
+	}
+	if wentBack {
+		a.r.replan()
+	}
+	if givenUp || wentBack {
+		a.log.Warn("is tried again; it is not the role's fault", "reason", f.GetCause())
+		a.recordFailure(info, eventRestarted, "is tried again, since it is not to blame: "+f.GetCause(), f)
+	}
 	return true
 }
 

@@ -222,24 +222,34 @@ func (h *history) count(failure *clusterv1.Failure, fingerprint string, budget B
 
 // mention shows a failure that the budget does not count.
 func (h *history) mention(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
-	return h.without(failure, budget, 0)
-}
-
-// excuse shows a failure that the budget does not count, since the node lacks something. Nor does it count those shortly before any more, when the node may not have known that yet.
-func (h *history) excuse(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
-	return h.without(failure, budget, knownWithin)
-}
-
-// without shows a failure, and no longer counts those that were so shortly before.
-func (h *history) without(failure *clusterv1.Failure, budget Budget, before time.Duration) *clusterv1.Failure {
 	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := failure.GetTime().AsTime()
-	h.counted = slices.DeleteFunc(h.within(now, budget.Window), func(at time.Time) bool { return now.Sub(at) < before })
-	h.givenUp = h.givenUp && before == 0
+	h.counted = h.within(failure.GetTime().AsTime(), budget.Window)
 	h.note(failure, budget)
 	return h.last
+}
+
+// excuse shows a failure that the budget does not count, since the node lacks something. Nor does it count those any more that were recently, when the node may not have known that yet; givenUp says that
+// the role was given up for those. again has a version tried again that the node went back from.
+func (h *history) excuse(failure *clusterv1.Failure, budget Budget, again bool) (shown *clusterv1.Failure, givenUp bool) {
+	defer h.save()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counted = slices.DeleteFunc(h.within(time.Now(), budget.Window), recently)
+	givenUp, h.givenUp = h.givenUp, false
+	if again {
+		h.versions.back = nil
+	}
+	h.note(failure, budget)
+	return h.last, givenUp
+}
+
+// countsLately reports whether a failure counts that was recently.
+func (h *history) countsLately() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last != nil && slices.ContainsFunc(h.counted, recently)
 }
 
 func (h *history) within(now time.Time, window time.Duration) []time.Time {
