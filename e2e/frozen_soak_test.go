@@ -18,7 +18,7 @@ import (
 // freeze freezes the disk for so long. A process of its own thaws it, also where the test cannot: whoever waits for a frozen file system cannot be ended.
 func (d disk) freeze(t *testing.T, during time.Duration) (thawed <-chan error) {
 	t.Helper()
-	helper := exec.Command("sh", "-c", `trap '' HUP INT TERM; fsfreeze --freeze "$1" && echo frozen; sleep "$2"; fsfreeze --unfreeze "$1"`,
+	helper := exec.Command("sh", "-c", `trap '' HUP INT TERM; fsfreeze --freeze "$1" || exit 1; echo frozen; sleep "$2"; fsfreeze --unfreeze "$1"`,
 		"freeze", d.path, strconv.Itoa(int(during.Seconds())))
 	stdout, err := helper.StdoutPipe()
 	if err != nil {
@@ -55,7 +55,7 @@ func TestFrozenDisk(t *testing.T) {
 	})
 	c.Up(t)
 	before := c.AwaitUp(t, patience, devcluster.DefaultRoles...)
-	for _, during := range []time.Duration{45 * time.Second, 180 * time.Second} {
+	for round, during := range []time.Duration{45 * time.Second, 180 * time.Second} {
 		const says = "the disk does not answer"
 		thawed, asked, said := d.freeze(t, during), 0, 0
 		for frozen := true; frozen; {
@@ -87,9 +87,7 @@ func TestFrozenDisk(t *testing.T) {
 		}
 		c.Await(t, patience, "the status without a problem", func(devcluster.Status) bool { return !strings.Contains(c.MustReeve(t, "status").Stdout, says) })
 		for _, kind := range []string{"VolumeTakesNoWrites", "VolumeTakesWrites"} {
-			if len(c.Events(t, kind, "")) == 0 {
-				t.Errorf("there is no event %s", kind)
-			}
+			c.Await(t, patience, "an event "+kind+" of each time", func(devcluster.Status) bool { return len(c.Events(t, kind, "")) > round })
 		}
 		for _, kind := range []string{"RoleCrashed", "RoleFailed", "RoleUnresponsive"} {
 			if events := c.Events(t, kind, ""); len(events) > 0 {

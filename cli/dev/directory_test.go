@@ -214,7 +214,7 @@ func TestMakeWhereNothingIsWritten(t *testing.T) {
 	for _, dir := range []string{path, filepath.Join(path, "dev")} {
 		_, err := dev.Make(dir, plan, places)
 		var refused *fault.Error
-		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "read-only") || !strings.Contains(refused.Next, "Repair it (fsck)") {
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "read-only") || !strings.Contains(refused.Next, "unmount it, repair it (fsck)") {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}

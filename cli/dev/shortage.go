@@ -12,7 +12,7 @@ import (
 const scarce = 128 << 20
 
 // noWrites is what to do where a file system takes no writes. Where it has met an error, statfs does not say so.
-const noWrites = "Its file system takes no writes: it was mounted read-only, or has met an error, of which the kernel's log speaks. Repair it (fsck) and mount it for writing, or give another directory with --dir. "
+const noWrites = "Its file system takes no writes: it was mounted read-only, or has met an error, of which the kernel's log speaks. Stop the nodes (reeve dev down), unmount it, repair it (fsck), mount it for writing and start them, or give another directory with --dir. "
 
 // takesWrites tries a write in the directory.
 func (d *Directory) takesWrites() error {

@@ -175,8 +175,7 @@ func (p *Prober) refused(err error) string {
 	if !Refuses(err) {
 		return ""
 	}
-	return fmt.Sprintf("the file system of the node's volume %s takes no writes (%v): it was mounted read-only, or has met an error: see the kernel's log, stop reeved, repair the file system (fsck) and mount it for writing; "+
-		"the node goes on by itself as soon as it can write", p.config.Data, err)
+	return fmt.Sprintf("the file system of the node's volume %s takes no writes (%v): it was mounted read-only, or has met an error: %s", p.config.Data, err, storage.Repair)
 }
 
 // tell publishes a problem, and then records it: the journal may be on the same disk.

@@ -78,7 +78,7 @@ func TestProber(t *testing.T) {
 		}
 		meet(&fs.PathError{Err: unix.EROFS}, now)
 		expect("the node's volume /data takes no writes", "VolumeTakesNoWrites", false)
-		expect("repair the file system", "VolumeTakesNoWrites", false)
+		expect("unmount the file system", "VolumeTakesNoWrites", false)
 		meet(nil, now)
 		expect("", "VolumeTakesNoWrites VolumeTakesWrites", false)
 		frozen := make(chan struct{})

@@ -21,13 +21,17 @@ type health struct {
 func follow(instance Running, l Liveness, hung func(context.Context) time.Time) *health {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &health{lost: make(chan string, 1), end: cancel}
+	again := Liveness{Interval: l.Interval, Timeout: l.Timeout / 4}
 	h.asker.Go(func() {
 		for l.rest(ctx, l.Interval) {
 			asked := time.Now()
-			if wrong := l.ask(ctx, instance); wrong != "" && (hung == nil || hung(ctx).Before(asked)) {
-				h.lost <- wrong
-				return
+			wrong := l.ask(ctx, instance)
+			// A disk may answer again before it counts as one that does not; so does the role then.
+			if wrong == "" || hung != nil && (!hung(ctx).Before(asked) || again.ask(ctx, instance) == "") {
+				continue
 			}
+			h.lost <- wrong
+			return
 		}
 	})
 	return h

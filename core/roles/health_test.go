@@ -159,9 +159,33 @@ func TestWhatWaitsForTheDiskIsNotToBlame(t *testing.T) {
 			t.Errorf("status %v", got)
 		}
 		x.get("app").feel(errSilent)
-		pass(roles.DefaultLivenessInterval + roles.DefaultLivenessTimeout)
+		pass(roles.DefaultLivenessInterval + roles.DefaultLivenessTimeout + roles.DefaultLivenessTimeout/4)
 		x.expect(t, "app", backoff, "it did not answer for 20s")
 	}, func(c *roles.Config) {
 		c.Hung = func(context.Context) time.Time { return time.Unix(0, min(time.Now().UnixNano(), hung.Load())) }
+	})
+}
+
+// TestAStallThatIsTooShortToCount has the disk stall for longer than a role may take to answer, and for less than it takes to count as a disk that does not answer.
+func TestAStallThatIsTooShortToCount(t *testing.T) {
+	var stalled atomic.Int64 // until when
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.desire(role("app"))
+		x.expect(t, "app", ready, "")
+		stalled.Store(time.Now().Add(4 * time.Second).UnixNano())
+		x.get("app").feel(errSilent)
+		pass(4*time.Second - 1)
+		x.get("app").feel(nil)
+		pass(time.Minute)
+		x.expect(t, "app", ready, "")
+		if got := x.of("app"); got.GetRestarts() != 0 || got.GetLastFailure() != nil {
+			t.Errorf("status %v", got)
+		}
+	}, func(c *roles.Config) {
+		c.Liveness = roles.Liveness{Interval: time.Second, Timeout: 2 * time.Second}
+		c.Hung = func(context.Context) time.Time {
+			time.Sleep(time.Until(time.Unix(0, stalled.Load())))
+			return time.Time{}
+		}
 	})
 }

@@ -49,6 +49,9 @@ func Nearest(path string) (string, error) {
 	}
 }
 
+// Repair is what to do about a file system that takes no writes: after an error it takes none again before it was unmounted.
+const Repair = "see the kernel's log, stop reeved, unmount the file system, repair it (fsck), mount it for writing, and start reeved"
+
 // CheckWritable fails if the core cannot write in a directory. A directory that is encrypted and closed, or on a file system that cannot be asked this way, passes.
 func CheckWritable(directory string) error {
 	err := Probe(directory)
@@ -56,10 +59,10 @@ func CheckWritable(directory string) error {
 		number unix.Errno
 		remedy string
 	}{
-		{unix.EROFS, "its file system is read-only: mount it for writing; if it has met an error (see the kernel's log), unmount it and repair it (fsck) before that"},
-		{unix.EIO, "its disk has errors: see the kernel's log, and repair the file system (fsck)"},
-		{unix.EUCLEAN, "its file system is damaged: see the kernel's log, and repair it (fsck)"},
-		{unix.ESHUTDOWN, "its file system was shut down after an error: see the kernel's log, and repair it (fsck)"},
+		{unix.EROFS, "its file system is read-only: " + Repair},
+		{unix.EIO, "its disk has errors: " + Repair},
+		{unix.EUCLEAN, "its file system is damaged: " + Repair},
+		{unix.ESHUTDOWN, "its file system was shut down after an error: " + Repair},
 		{unix.EACCES, "give the directory to the user of reeved, or run reeved as root"},
 		{unix.EPERM, "it is immutable (chattr -i) or belongs to another user"},
 		{unix.ENOSPC, "its disk is full: free some space"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
@@ -19,6 +20,7 @@ import (
 	"github.com/reeveproject/reeve/core/logfile"
 	"github.com/reeveproject/reeve/core/node"
 	"github.com/reeveproject/reeve/core/params"
+	"github.com/reeveproject/reeve/core/storage"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -137,8 +139,8 @@ func run(ctx context.Context, log hclog.Logger, found *params.Found, again bool)
 		return fmt.Errorf("core dumps cannot be turned off (RLIMIT_CORE), and one would hold the node's keys: %w", err)
 	}
 	err := node.Run(ctx, node.Config{Log: log, Parameters: found.Parameters, ParametersFile: found.File, Again: again, Version: version})
-	if diskguard.Refuses(err) {
-		err = fmt.Errorf("%w: a file system that the node needs takes no writes, since it was mounted read-only or has met an error: see the kernel's log, repair it (fsck), mount it for writing, and start reeved again", err)
+	if diskguard.Refuses(err) && !strings.Contains(err.Error(), storage.Repair) {
+		err = fmt.Errorf("%w: a file system that the node needs takes no writes, since it was mounted read-only or has met an error: %s", err, storage.Repair)
 	}
 	if err != nil && found.Parameters.GetLog().GetFile() != "" {
 		log.Error("reeved ends", "error", err)
