@@ -40,8 +40,7 @@ func (s *scene) newMember(t *testing.T) {
 	s.MustReeve(t, "node", "role", "add", s.ids[joins], "consensus", "--wait=false")
 	s.learns(t, asked, joins, "does not answer yet at")
 
-	s.network.Heal(t)
-	s.network.RefuseNew(t, other, joins)
+	s.network.Admit(t, asked, joins)
 	s.learns(t, asked, joins, "cannot vote before it answers the members of "+s.ids[other])
 
 	s.network.Heal(t)

@@ -92,6 +92,12 @@ func (n *Network) RefuseNew(t testing.TB, from, to int) {
 	n.change(t, func() { n.drop(from, to, newConnections) }, to)
 }
 
+// Admit lets all of one node arrive at another.
+func (n *Network) Admit(t testing.TB, from, to int) {
+	t.Helper()
+	n.change(t, func() { delete(n.dropped[to], from) }, to)
+}
+
 // Isolate cuts a node off from all others.
 func (n *Network) Isolate(t testing.TB, number int) {
 	t.Helper()

@@ -46,6 +46,7 @@ func (l limits) control(_, _ string, socket syscall.RawConn) error {
 // Bind takes an address (host:port) for Serve. Its connections end when the peer does not take for some seconds what is sent to it.
 func Bind(hostPort string) (net.Listener, error) {
 	config := net.ListenConfig{KeepAlive: keepAlive, Control: onStreams().control}
+	config.SetMultipathTCP(false) // it knows no such limit
 	listen, err := address.ListenWith(context.Background(), config, hostPort)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the other members of the store: %w", err)

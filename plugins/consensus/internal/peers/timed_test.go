@@ -73,33 +73,3 @@ func TestUntakenRequestEnds(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
-
-// TestUntakenAnswerEnds: an answer that the other member does not read ends.
-func TestUntakenAnswerEnds(t *testing.T) {
-	t.Parallel()
-	pair := credentialed(t, peers.Name{Cluster: "cluster-a", Node: "reeve-1", Member: 0xab}, peers.Name{Cluster: "cluster-a", Node: "reeve-2", Member: 0xac})
-	bound, err := peers.Bind("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	listener := peers.Serve(hclog.NewNullLogger(), bound, always(pair[0]), open{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for block := make([]byte, 1<<20); ; {
-			if _, err := w.Write(block); err != nil {
-				ended <- err
-				return
-			}
-		}
-	}))
-	t.Cleanup(listener.Close)
-	outgoing := peers.NewOutgoing(peers.OutgoingConfig{Log: hclog.NewNullLogger(), Places: &places{}, DialTimeout: patience, Credentials: always(pair[1])})
-	t.Cleanup(outgoing.Close)
-	body, err := fetch(outgoing.Messages(), listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer body.Close()
-	if err := <-ended; !isTimeout(err) {
-		t.Errorf("it ended with %v", err)
-	}
-}
