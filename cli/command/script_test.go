@@ -106,11 +106,14 @@ func workRoot(t *testing.T) string {
 func TestScripts(t *testing.T) {
 	root := workRoot(t)
 	bin := programs(t, root)
+	files, err := filepath.Glob(scripts)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var mu sync.Mutex
 	places := 0
 	testscript.Run(t, testscript.Params{
-		Dir:         "testdata/script",
-		Files:       slowScripts(),
+		Files:       files,
 		WorkdirRoot: root,
 		Condition: func(condition string) (bool, error) {
 			there := func(file string) bool {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// slowScripts are the scripts that only the soak runs, as they wait for long.
-func slowScripts() []string { return []string{filepath.Join("testdata", "soak", "dev_held.txtar")} }
+// scripts are the scripts that run: all.
+const scripts = "testdata/*/*.txtar"
 
 // programs returns the directory in which testscript has put reeve and reeved, which are this test program itself.
 func programs(t *testing.T, _ string) string {

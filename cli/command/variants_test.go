@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// slowScripts are the scripts that only the soak runs, as they wait for long.
-func slowScripts() []string { return nil }
+// scripts are the scripts that run: those of testdata/soak wait for long, and are the soak's.
+const scripts = "testdata/script/*.txtar"
 
 // programs builds reeve and the programs beside it into a directory of their own and returns it. They are this test program without the race detector: the scripts
 // start them hundreds of times, and most of the time of a start is the race detector's. The soak runs them with it.
