@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strings"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
