@@ -141,7 +141,7 @@ func (s Status) head(w io.Writer, now time.Time) {
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
 	if lacking := s.Node.LackingCapabilities; len(lacking) > 0 {
-		row(w, "Capabilities", "reeved runs without "+strings.Join(lacking, ", ")+": "+corecaps.Explain(corecaps.Named(lacking)))
+		row(w, "Capabilities", strings.TrimSuffix("reeved runs without "+strings.Join(lacking, ", ")+": "+corecaps.Explain(corecaps.Named(lacking)), ": "))
 	}
 	storageRows(w, s.Storage, s.Node.Volume)
 	if s.Snapshots != nil {

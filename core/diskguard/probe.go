@@ -175,7 +175,7 @@ func (p *Prober) refused(err error) string {
 	if !Refuses(err) {
 		return ""
 	}
-	return fmt.Sprintf("the file system of the node's volume %s takes no writes (%v): it was mounted read-only, or has met an error: %s", p.config.Data, err, storage.Repair)
+	return fmt.Sprintf("the file system of the node's volume %s takes no writes (%v): it was mounted read-only, or has met an error: %s; the node goes on by itself if it can write before that", p.config.Data, err, storage.Repair)
 }
 
 // tell publishes a problem, and then records it: the journal may be on the same disk.

@@ -52,7 +52,9 @@ func TestProblem(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		says("no address now")
+		if _, err := room.Problem().Wait(ctx, func(problem string) bool { return strings.HasPrefix(problem, "the node has no address now") }); err != nil {
+			t.Error(err)
+		}
 		change(t, handle.AddrAdd, link, "192.0.2.7/24")
 		says("")
 		change(t, handle.AddrDel, link, "192.0.2.7/24")

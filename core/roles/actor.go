@@ -60,8 +60,6 @@ type actor struct {
 	cause    string // why it ended
 	nextTry  time.Time
 	restarts uint32
-	// wentBack is when a version last failed its trial; zero: none has that could be tried again.
-	wentBack time.Time
 	// hopeless is the retry of what is not tried again until something changes, for the reason in cause.
 	hopeless string
 

@@ -57,14 +57,13 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 	if shortage := a.shortage(); shortage != "" {
 		f.Cause += "; " + shortage
 		a.cause = f.GetCause()
-		f, _ = a.history.excuse(f, a.r.config.budget(a.role), false)
+		f = a.history.excuse(f, a.r.config.budget(a.role))
 		a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
 		delay := a.retry(fingerprint)
 		a.log.Warn("ended by itself and is started again; it is not the role's fault", "reason", a.cause, "after", delay)
 		return
 	}
 	if a.goBack(kind, f) {
-		a.wentBack = time.Now()
 		return
 	}
 	if a.trial == nil {
@@ -116,37 +115,26 @@ func recently(at time.Time) bool {
 
 // late tells when to look again whether what has just failed did so for what the node lacks; nil: nothing has.
 func (a *actor) late() <-chan time.Time {
-	if a.seen.desired == nil || !recently(a.wentBack) && !a.history.countsLately() {
+	if a.seen.desired == nil || !a.history.countsLately() {
 		return nil
 	}
 	return time.After(pardonEvery)
 }
 
-// pardon holds nothing against the role that failed just before the node knew what it lacks: a role that was given up for that is started again, and a version that was gone back from is tried
-// again. It reports whether the node lacks something.
+// pardon holds nothing against the role that failed just before the node knew what it lacks. It reports whether the role was given up for that: it is then started again. A version that was gone back
+// from stays so: the one before it works, and the store has no leader for a moment at every election.
 func (a *actor) pardon() bool {
 	shortage := a.shortage()
-	if shortage == "" {
+	if shortage == "" || !a.history.forgetLate() {
 		return false
 	}
-	wentBack := recently(a.wentBack)
-	a.wentBack = time.Time{}
 	f := proto.CloneOf(a.history.lastFailure())
 	f.Cause += "; " + shortage
-	f, givenUp := a.history.excuse(f, a.r.config.budget(a.role), wentBack)
-	if a.hopeless == "" {
-		a.cause = f.GetCause()
-	}
-	if givenUp {
-		a.retry(a.seen.fingerprint)
-	}
-	if wentBack {
-		a.r.replan()
-	}
-	if givenUp || wentBack {
-		a.log.Warn("is tried again; it is not the role's fault", "reason", f.GetCause())
-		a.recordFailure(info, eventRestarted, "is tried again, since it is not to blame: "+f.GetCause(), f)
-	}
+	f = a.history.excuse(f, a.r.config.budget(a.role))
+	a.cause = f.GetCause()
+	a.retry(a.seen.fingerprint)
+	a.log.Warn("is tried again; it is not the role's fault", "reason", a.cause)
+	a.recordFailure(info, eventRestarted, "is tried again, since it is not to blame: "+a.cause, f)
 	return true
 }
 

@@ -230,19 +230,24 @@ func (h *history) mention(failure *clusterv1.Failure, budget Budget) *clusterv1.
 	return h.last
 }
 
-// excuse shows a failure that the budget does not count, since the node lacks something. Nor does it count those any more that were recently, when the node may not have known that yet; givenUp says that
-// the role was given up for those. again has a version tried again that the node went back from.
-func (h *history) excuse(failure *clusterv1.Failure, budget Budget, again bool) (shown *clusterv1.Failure, givenUp bool) {
+// excuse shows a failure that the budget does not count, since the node lacks something. Nor does it count those any more that were recently, when the node may not have known that yet. A role that was given
+// up for those is not any more.
+func (h *history) excuse(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
 	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counted = slices.DeleteFunc(h.within(time.Now(), budget.Window), recently)
-	givenUp, h.givenUp = h.givenUp, false
-	if again {
-		h.versions.back = nil
-	}
+	h.givenUp = false
 	h.note(failure, budget)
-	return h.last, givenUp
+	return h.last
+}
+
+// forgetLate no longer counts the failures that were recently, and reports whether the role was given up for those. That is saved with the next failure: the disk may be what the node lacks.
+func (h *history) forgetLate() (givenUp bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counted = slices.DeleteFunc(h.counted, recently)
+	return h.givenUp
 }
 
 // countsLately reports whether a failure counts that was recently.

@@ -18,7 +18,7 @@ func (l Layout) Shortage() string {
 		return ""
 	}
 	if found.Flags&unix.ST_RDONLY != 0 {
-		return fmt.Sprintf("the node's volume %s is mounted read-only, because its file system met an error or its disk was full: see the kernel's log, make room, and restart reeved (or the machine)", l.Data)
+		return fmt.Sprintf("the node's volume %s is mounted read-only, because its file system met an error: %s", l.Data, Repair)
 	}
 	left, inodes := found.Bavail*uint64(found.Frsize), found.Ffree
 	switch {
