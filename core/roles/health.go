@@ -21,13 +21,21 @@ type health struct {
 func follow(instance Running, l Liveness, hung func(context.Context) time.Time) *health {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &health{lost: make(chan string, 1), end: cancel}
-	again := Liveness{Interval: l.Interval, Timeout: l.Timeout / 4}
+	short := l.Timeout / 4
+	again := Liveness{Interval: l.Interval, Timeout: short}
+	// forgiven reports whether the disk is why the role did not answer. One that was away for too short a time to count may answer again by now; then so does the role.
+	forgiven := func(asked time.Time) bool {
+		if hung == nil {
+			return false
+		}
+		tried := time.Now()
+		return !hung(ctx).Before(asked) || time.Since(tried) >= short && again.ask(ctx, instance) == ""
+	}
 	h.asker.Go(func() {
 		for l.rest(ctx, l.Interval) {
 			asked := time.Now()
 			wrong := l.ask(ctx, instance)
-			// A disk may answer again before it counts as one that does not; so does the role then.
-			if wrong == "" || hung != nil && (!hung(ctx).Before(asked) || again.ask(ctx, instance) == "") {
+			if wrong == "" || forgiven(asked) {
 				continue
 			}
 			h.lost <- wrong

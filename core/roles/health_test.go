@@ -159,7 +159,7 @@ func TestWhatWaitsForTheDiskIsNotToBlame(t *testing.T) {
 			t.Errorf("status %v", got)
 		}
 		x.get("app").feel(errSilent)
-		pass(roles.DefaultLivenessInterval + roles.DefaultLivenessTimeout + roles.DefaultLivenessTimeout/4)
+		pass(roles.DefaultLivenessInterval + roles.DefaultLivenessTimeout)
 		x.expect(t, "app", backoff, "it did not answer for 20s")
 	}, func(c *roles.Config) {
 		c.Hung = func(context.Context) time.Time { return time.Unix(0, min(time.Now().UnixNano(), hung.Load())) }
@@ -188,4 +188,16 @@ func TestAStallThatIsTooShortToCount(t *testing.T) {
 			return time.Time{}
 		}
 	})
+}
+
+// TestAVersionThatHangsOnTrial holds that a version which does not answer is ended before its probation is over: with a disk that answers it is not asked again.
+func TestAVersionThatHangsOnTrial(t *testing.T) {
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.upgraded(t)
+		x.get("app").feel(errSilent)
+		pass(roles.DefaultProbation + time.Minute)
+		if got := x.of("app"); x.runs("app") != "1" || got.GetRolledBack().GetVersion() != "2" {
+			t.Errorf("version %q runs: %v", x.runs("app"), got)
+		}
+	}, func(c *roles.Config) { c.Hung = func(context.Context) time.Time { return time.Time{} } })
 }
