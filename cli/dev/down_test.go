@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/target"
@@ -27,18 +26,20 @@ func silent(t *testing.T, shell string) (path string, pid int) {
 	if err := os.MkdirAll(system, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command("sh", "-c", shell+`; exec flock --no-fork "$1" sleep 3600`, "sh", filepath.Join(system, "lock"))
-	if err := command.Start(); err != nil {
+	command := exec.Command("sh", "-c", shell+`; exec flock --no-fork "$1" sh -c 'echo; exec sleep 3600'`, "sh", filepath.Join(system, "lock"))
+	has, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()
 	})
-	for deadline := time.Now().Add(time.Minute); !target.Held(path); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody has the lock of %s", path)
-		}
+	if _, err := has.Read(make([]byte, 1)); err != nil || !target.Held(path) {
+		t.Fatalf("nobody has the lock of %s: %v", path, err)
 	}
 	return path, command.Process.Pid
 }

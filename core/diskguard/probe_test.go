@@ -122,7 +122,7 @@ func TestHungIsFoundWhenItIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := make(chan time.Duration)
 		prober := diskguard.NewProber(diskguard.ProbeConfig{Data: "/data", Events: &told{}, Write: func(string) error {
-			time.Sleep(<-writes)
+			<-time.After(<-writes)
 			return nil
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -144,7 +144,7 @@ func TestHungIsFoundWhenItIsAsked(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(10 * time.Second) // the write ends, and the next one does not begin
+		<-time.After(10 * time.Second) // the write ends, and the next one does not begin
 	})
 }
 

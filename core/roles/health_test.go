@@ -184,7 +184,7 @@ func TestAStallThatIsTooShortToCount(t *testing.T) {
 	}, func(c *roles.Config) {
 		c.Liveness = roles.Liveness{Interval: time.Second, Timeout: 2 * time.Second}
 		c.Hung = func(context.Context) time.Time {
-			time.Sleep(time.Until(time.Unix(0, stalled.Load())))
+			<-time.After(time.Until(time.Unix(0, stalled.Load())))
 			return time.Time{}
 		}
 	})

@@ -1,4 +1,4 @@
-// The needy plugin: a role that reads from the store all the time, and ends with an error as soon as it cannot.
+// Command needy is a plugin for tests. Its role reads from the store all the time, and ends with an error as soon as it cannot.
 package main
 
 import (
