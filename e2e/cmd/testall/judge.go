@@ -19,8 +19,8 @@ const (
 	tailLines = 40
 )
 
-// final is in the output of tests that a repetition does not excuse.
-var final = regexp.MustCompile(`panic: |WARNING: DATA RACE|found unexpected goroutines|ESCAPED|acknowledged .*(lost|missing)|lost .*acknowledged`)
+// final is in the output of tests that a repetition does not excuse. A panic of the test begins a line; that of a role is in what the test says of it.
+var final = regexp.MustCompile(`(?m)^panic: |WARNING: DATA RACE|found unexpected goroutines|ESCAPED|acknowledged .*(lost|missing)|lost .*acknowledged`)
 
 // event is a line of `go test -json`.
 type event struct {
