@@ -74,8 +74,7 @@ func TestCrashBudget(t *testing.T) {
 		}
 		staysFailed(t, c)
 		comesBack(t, c, node)
-		after := c.Status(t)
-		if !after.Up(devcluster.DefaultRoles...) || after.Role("hostsfile").Restarts != 0 {
+		if after := c.AwaitUp(t, patience, devcluster.DefaultRoles...); after.Role("hostsfile").Restarts != 0 {
 			t.Errorf("the others have suffered: %s", after)
 		}
 	})

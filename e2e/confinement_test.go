@@ -344,7 +344,7 @@ func TestTwoClusters(t *testing.T) {
 		file := filepath.Join(one.Home, "snapshot")
 		one.MustReeve(t, "store", "snapshot", file, "--unencrypted")
 		one.Down(t)
-		if after := two.Status(t); !after.Up(devcluster.DefaultRoles...) || fmt.Sprint(after.PIDs()) != fmt.Sprint(second.PIDs()) {
+		if after := two.AwaitUp(t, patience, devcluster.DefaultRoles...); fmt.Sprint(after.PIDs()) != fmt.Sprint(second.PIDs()) {
 			t.Errorf("one cluster was stopped, and the other is %s, before %s", after, second)
 		}
 		// Nor is one restored on the machine of the other.

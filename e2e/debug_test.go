@@ -42,7 +42,7 @@ func TestDebuggedRole(t *testing.T) {
 	t.Parallel()
 	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.WriteParameters(t, func(p *nodev1.Parameters) {
-			impatientParameters(p)
+			setLiveness(p, notTooSoon)
 			p.DebugRoles = true
 		})
 		c.Up(t)

@@ -50,7 +50,7 @@ func TestFrozenDisk(t *testing.T) {
 	d := newImage(t, 900<<20)
 	c := d.cluster(t, nil)
 	c.WriteParameters(t, func(p *nodev1.Parameters) {
-		impatientParameters(p)
+		setLiveness(p, soon)
 		p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path))
 	})
 	c.Up(t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // TestStoppedCore stops the core for longer than its roles may go without an answer: none of them pays for it. The cluster, meanwhile, sees within the
@@ -17,7 +18,7 @@ import (
 func TestStoppedCore(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.WriteParameters(t, impatientParameters)
+	c.WriteParameters(t, func(p *nodev1.Parameters) { setLiveness(p, soon) })
 	c.Up(t)
 	addLighthouse(t, c)
 	before := c.AwaitUp(t, patience, withLighthouse...)

@@ -12,23 +12,23 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// impatientParameters find roles that do not answer within seconds, and leave time to those that only have to wait for a processor.
-func impatientParameters(p *nodev1.Parameters) {
-	p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{
-		Interval: durationpb.New(500 * time.Millisecond), Timeout: durationpb.New(6 * time.Second),
-	}}
+const (
+	// soon is how soon a role that does not answer is found.
+	soon = 6 * time.Second
+	// notTooSoon is long enough for roles to answer that have to wait for a processor on a busy machine.
+	notTooSoon = 15 * time.Second
+)
+
+// setLiveness has a role be ended that does not answer within a time.
+func setLiveness(p *nodev1.Parameters, timeout time.Duration) {
+	p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{Interval: durationpb.New(500 * time.Millisecond), Timeout: durationpb.New(timeout)}}
 }
 
 // TestStoppedRole stops each role without ending it: it is found, ended and started again, and the others do not notice.
 func TestStoppedRole(t *testing.T) {
 	t.Parallel()
 	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
-		c.WriteParameters(t, func(p *nodev1.Parameters) {
-			// Long enough for the roles that are not stopped to answer on a busy machine.
-			p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{
-				Interval: durationpb.New(500 * time.Millisecond), Timeout: durationpb.New(15 * time.Second),
-			}}
-		})
+		c.WriteParameters(t, func(p *nodev1.Parameters) { setLiveness(p, notTooSoon) })
 		c.Up(t)
 		addLighthouse(t, c)
 		before := c.AwaitUp(t, patience, withLighthouse...)

@@ -253,8 +253,7 @@ func TestNoisyRole(t *testing.T) {
 	if strings.Contains(c.Log(t), "the fog horn is on") {
 		t.Error("what the role writes is in reeved's log, too")
 	}
-	after := c.Status(t)
-	if !after.Up(append(devcluster.DefaultRoles, "noisy")...) || after.Role("noisy").Restarts != 0 {
+	if after := c.AwaitUp(t, patience, append(devcluster.DefaultRoles, "noisy")...); after.Role("noisy").Restarts != 0 {
 		t.Errorf("after the noise: %s", after)
 	}
 }

@@ -186,11 +186,11 @@ func TestADiskThatFails(t *testing.T) {
 	}
 	i, a := newImage(t), newAlive(t, plain())
 	a.probeEvery = 300 * time.Millisecond
-	a.parameters.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{Interval: durationpb.New(100 * time.Millisecond), Timeout: durationpb.New(2 * time.Second)}}
+	a.parameters.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{Interval: durationpb.New(100 * time.Millisecond), Timeout: durationpb.New(15 * time.Second)}}
 	a.startOn(i)
-	a.frozen(i, "60", func() {
-		// As long as several questions would need that are not answered.
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	a.frozen(i, "120", func() {
+		// Longer than a role may be silent.
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		stream, err := a.client().WatchStatus(ctx, &nodev1.WatchStatusRequest{})
 		for err == nil {
