@@ -87,13 +87,23 @@ func watch(t *testing.T, socket, prefix string) <-chan struct{} {
 	return done
 }
 
+// awaitGood waits for a status of a store with a quorum and the user ant: on a busy machine one look at it may come too late.
+func awaitGood(t *testing.T, s *store.Store) store.Status {
+	t.Helper()
+	good, err := s.Status().Wait(storetest.Context(t), func(status store.Status) bool { return status.Quorum() && status.Users["ant"] != 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return good
+}
+
 // TestWhatTheStoreMustBe runs the door on a status of the test's own.
 func TestWhatTheStoreMustBe(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
 	if err := s.EnsureUser(storetest.Context(t), "ant"); err != nil {
 		t.Fatal(err)
 	}
-	good, _ := s.Status().Get()
+	good := awaitGood(t, s)
 	status := event.New(good)
 	const grace = 200 * time.Millisecond
 	n := &node{directory: storetest.Directory(t), store: s, door: door.New(door.Config{Log: storetest.Log(t), QuorumGrace: grace})}
@@ -149,7 +159,7 @@ func TestRemovedUserIsRefusedByEtcd(t *testing.T) {
 	if err := s.EnsureUser(storetest.Context(t), "ant"); err != nil {
 		t.Fatal(err)
 	}
-	present, _ := s.Status().Get()
+	present := awaitGood(t, s)
 	n := &node{directory: storetest.Directory(t), store: s, door: door.New(door.Config{Log: storetest.Log(t)})}
 	defer n.run(t, event.New(present))() // which never learns of the removal
 	instance := n.instance(t, "ant.1", "ant")

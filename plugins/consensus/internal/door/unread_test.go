@@ -15,7 +15,7 @@ import (
 
 // TestUnreadAnswersEnd leaves an answer and a watch unread. Their connections are closed, and what they held is free.
 func TestUnreadAnswersEnd(t *testing.T) {
-	n := startWith(t, storetest.Directory(t), door.Config{ReadBound: 100 * time.Millisecond})
+	n := startWith(t, storetest.Directory(t), door.Config{ReadBound: 2 * time.Second})
 	n.ensure(t, "ant")
 	ant := n.instance(t, "ant.1", "ant")
 	n.open(t, ant)

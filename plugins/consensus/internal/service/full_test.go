@@ -44,9 +44,10 @@ func TestFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := open(1)
-	if f.current.Quota != store.MinQuota || f.current.Problem != "" {
+	if f.current.Quota != store.MinQuota {
 		t.Errorf("the status of a new store: %v", f.current)
 	}
+	f.until("a new store has no problem", func(s *consensusv1.StoreStatus) bool { return s.Problem == "" })
 	if _, err := storetest.Dial(t, bee.Socket).Put(ctx, bees+"key", "kept"); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestQuorumIsKept(t *testing.T) {
 	c.await(client, "the silent one goes", settled("reeve-1", "reeve-2"))
 	// When it comes back it learns that it was removed, although nobody lets it in.
 	back := c.start("reeve-3")
-	if err := back.form("existing"); problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING {
+	if err := back.answered("existing"); problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING {
 		t.Errorf("a member that was removed while it was away: %v", err)
 	}
 	c.want(client, "reeve-1", "reeve-2", "reeve-3")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,12 +88,27 @@ func (r *rig) assign(roles ...string) {
 	r.snapshots.Set(&cache.Snapshot{State: &store.State{Nodes: map[string]*clusterv1.NodeRecord{node.Id: node}}})
 }
 
-// dial connects a role on a node to the curator.
-func (r *rig) dial(on *roletest.Host, as string) archivev1.ArchiveServiceClient {
+// instance is a role on a node that knows where the curator is, and that the curator knows.
+func (r *rig) instance(on *roletest.Host, as string) *role.Host {
 	r.t.Helper()
 	instance := on.Instance(r.t, as)
 	roletest.AwaitEndpoint(r.t, instance, r.cluster.Host(0), "curator", archivev1.Endpoint)
-	return archivev1.NewArchiveServiceClient(r.connect(instance))
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if _, err := r.curator.Directory().Wait(ctx, func(now *hostv1.Directory) bool {
+		return slices.ContainsFunc(now.GetNodes(), func(n *hostv1.DirectoryNode) bool {
+			return n.GetNodeId() == instance.NodeID() && slices.Contains(n.GetAssigned().GetRoles(), as)
+		})
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+	return instance
+}
+
+// dial connects a role on a node to the curator.
+func (r *rig) dial(on *roletest.Host, as string) archivev1.ArchiveServiceClient {
+	r.t.Helper()
+	return archivev1.NewArchiveServiceClient(r.connect(r.instance(on, as)))
 }
 
 func (r *rig) connect(instance *role.Host) *grpc.ClientConn {
@@ -112,8 +128,7 @@ func (r *rig) connect(instance *role.Host) *grpc.ClientConn {
 func TestConnections(t *testing.T) {
 	r := newRig(t)
 	r.assign("curator", "archive")
-	instance := r.cluster.Host(0).Instance(t, "archive")
-	roletest.AwaitEndpoint(t, instance, r.cluster.Host(0), "curator", archivev1.Endpoint)
+	instance := r.instance(r.cluster.Host(0), "archive")
 	var first *grpc.ClientConn
 	for range 5 {
 		conn := r.connect(instance)
