@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 )
 
@@ -12,8 +13,9 @@ import (
 func TestStoppingLeaderHandsOver(t *testing.T) {
 	const election = 50 * time.Second // the longest that etcd allows
 	slow := calm(election)
+	patient := func(config *service.Config) { config.Handover = time.Minute } // on a busy machine the others may not answer for seconds
 	c := newCluster(t)
-	first := c.start("reeve-1", calm(5*time.Second)) // it elects itself before it serves
+	first := c.start("reeve-1", calm(5*time.Second), patient) // it elects itself before it serves
 	if err := first.form("new"); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	DataDirectory, RuntimeDirectory string
 	// Heartbeat and Election are raft's times; zero: store.DefaultHeartbeat and store.DefaultElection.
 	Heartbeat, Election time.Duration
+	// Handover is store.Config's.
+	Handover time.Duration
 	// Version is that of the role.
 	Version string
 	// Quota is how many bytes the database may have on disk; zero: store.DefaultQuota. RoomInterval is store.DefaultRoomInterval if it is zero, PauseShare
@@ -204,6 +206,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				Directory:        config.DataDirectory,
 				RuntimeDirectory: config.RuntimeDirectory,
 				Heartbeat:        config.Heartbeat,
+				Handover:         config.Handover,
 				Version:          config.Version,
 				Election:         config.Election,
 				Quota:            config.Quota,

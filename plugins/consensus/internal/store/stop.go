@@ -32,9 +32,6 @@ func (s *Store) Replace() error {
 	return err
 }
 
-// cedeBound is how many election times a leader that is about to stop may take to hand the leadership over.
-const cedeBound = 2
-
 // halt stops etcd, and reports whether nothing of it runs any more. It may be called again.
 func (s *Store) halt() bool {
 	if s.halted {
@@ -65,8 +62,19 @@ func (s *Store) halt() bool {
 	return true
 }
 
-// cedeLimit keeps the handover within the time that a role has to stop, whatever the election time is.
-const cedeLimit = 5 * time.Second
+// cedeBound is how many election times a handover may take, and maxHandover keeps it within the time that a role has to stop, whatever the election time is.
+const (
+	cedeBound   = 2
+	maxHandover = 5 * time.Second
+)
+
+// handover is how long a leader that is about to stop may take to hand the leadership over.
+func (c Config) handover() time.Duration {
+	if c.Handover == 0 {
+		return min(cedeBound*c.election(), maxHandover)
+	}
+	return c.Handover
+}
 
 // cede hands the leadership to another voter that answers, if the local member is the leader. etcd tries this itself when it stops, but by then the peers cannot be
 // reached. If the handover fails, only time is lost: the others elect a leader by themselves.
@@ -80,7 +88,7 @@ func (s *Store) cede() {
 	if len(others) == 0 || s.Removed(own) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(cedeBound*s.config.election(), cedeLimit))
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.handover())
 	defer cancel()
 	go func() {
 		select {
@@ -105,7 +113,7 @@ func (s *Store) cede() {
 
 // successor asks the other voters until one of them follows the local member, and returns the one that has applied most; nil: none has answered in time.
 func (s *Store) successor(ctx context.Context, others []Peer) (to *peers.State) {
-	asking, stop := context.WithTimeout(ctx, min(s.config.election(), cedeLimit/2))
+	asking, stop := context.WithTimeout(ctx, s.config.handover()/2)
 	defer stop()
 	for {
 		answers := s.Ask(asking)

@@ -37,6 +37,8 @@ type Config struct {
 	// Heartbeat and Election are raft's: how often a leader shows itself, and after how long without it the others elect a new one.
 	// Zero: 100 ms and 1 s, etcd's own defaults, which fit machines in one place.
 	Heartbeat, Election time.Duration
+	// Handover is how long a leader that is about to stop may take to hand the leadership over. Zero: two elections, and at most 5 s.
+	Handover time.Duration
 	// Quota is how many bytes the database may have on disk, the reserve for the cluster user among them: MinQuota to MaxQuota. Zero:
 	// DefaultQuota.
 	Quota int64
