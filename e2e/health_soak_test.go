@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
+
+// soon is how soon a role that does not answer is found.
+const soon = 6 * time.Second
 
 // TestStoppedCore stops the core for longer than its roles may go without an answer: none of them pays for it. The cluster, meanwhile, sees within the
 // lease of its heartbeat that nobody looks after the node.

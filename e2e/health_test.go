@@ -12,12 +12,8 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-const (
-	// soon is how soon a role that does not answer is found.
-	soon = 6 * time.Second
-	// notTooSoon is long enough for roles to answer that have to wait for a processor on a busy machine.
-	notTooSoon = 15 * time.Second
-)
+// notTooSoon is long enough for roles to answer that have to wait for a processor on a busy machine.
+const notTooSoon = 15 * time.Second
 
 // setLiveness has a role be ended that does not answer within a time.
 func setLiveness(p *nodev1.Parameters, timeout time.Duration) {

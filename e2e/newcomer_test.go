@@ -85,6 +85,17 @@ func mustCount(t *testing.T, method string, lighthouse devcluster.Role, want int
 	}
 }
 
+// othersAreWell waits until the roles that every node has are Ready, and fails the test if one of them was started again.
+func othersAreWell(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	status := c.AwaitUp(t, patience, devcluster.DefaultRoles...)
+	for _, role := range devcluster.DefaultRoles {
+		if status.Role(role).Restarts != 0 {
+			t.Errorf("the others have suffered: %s", status)
+		}
+	}
+}
+
 // addLighthouse adds the example to a node that is up, and returns the status with it.
 func addLighthouse(t *testing.T, c *devcluster.Cluster) devcluster.Status {
 	t.Helper()

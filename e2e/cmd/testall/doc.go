@@ -7,7 +7,7 @@
 //   - a test that is skipped without a reason, and a module of which no test ran
 //   - a package that fails without a failed test, or does not end, whatever a repetition says: a goroutine is left, or TestMain failed
 //   - more than two flaky tests, or one that docs/flaky.md already lists; a test is flaky if it passes only when gotestsum repeats it
-//   - a flaky test whose first output shows a panic, a data race, a leak, an escape or a lost write
+//   - a flaky test whose first output shows a panic (but etcd's on a full disk), a data race, a leak, an escape or a lost write
 //   - a failed row in a table: tests leave tables in var/test/tables, as JSON: {"title", "columns", "rows", "failed"}
 //
 // Its last line is "N passed, N failed, N skipped, N flaky".

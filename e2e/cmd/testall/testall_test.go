@@ -113,14 +113,14 @@ func TestJudge(t *testing.T) {
 			shows:  []string{"a repetition does not excuse"},
 		},
 		{
-			name:   "a flaky test that panics",
-			events: flaky("p", "TestA", "late\npanic: index out of range"),
+			name:   "a flaky test that shows a panic",
+			events: flaky("p", "TestA", "exited with status 2: panic: index out of range"),
 			last:   "2 passed, 1 failed, 0 skipped, 1 flaky",
 			shows:  []string{"a repetition does not excuse"},
 		},
 		{
-			name:   "a flaky test that shows the panic of a role",
-			events: flaky("p", "TestA", "    exited with status 2: panic: no space left on device"),
+			name:   "a flaky test that shows the panic of etcd on a full disk",
+			events: flaky("p", "TestA", "exited with status 2: panic: failed to commit tx: write member/snap/db: no space left on device"),
 			last:   "2 passed, 0 failed, 0 skipped, 1 flaky",
 		},
 		{

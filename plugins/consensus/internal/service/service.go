@@ -25,7 +25,7 @@ type Config struct {
 	DataDirectory, RuntimeDirectory string
 	// Heartbeat and Election are raft's times; zero: store.DefaultHeartbeat and store.DefaultElection.
 	Heartbeat, Election time.Duration
-	// Handover is store.Config's.
+	// Handover is how long a leader that is about to stop may take to hand the leadership over; zero: as long as store.Config says.
 	Handover time.Duration
 	// Version is that of the role.
 	Version string

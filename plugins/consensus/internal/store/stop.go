@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -62,18 +63,11 @@ func (s *Store) halt() bool {
 	return true
 }
 
-// cedeBound is how many election times a handover may take, and maxHandover keeps it within the time that a role has to stop, whatever the election time is.
-const (
-	cedeBound   = 2
-	maxHandover = 5 * time.Second
-)
+// maxHandover keeps a handover within the time that a role has to stop, whatever the election time is.
+const maxHandover = 5 * time.Second
 
-// handover is how long a leader that is about to stop may take to hand the leadership over.
 func (c Config) handover() time.Duration {
-	if c.Handover == 0 {
-		return min(cedeBound*c.election(), maxHandover)
-	}
-	return c.Handover
+	return cmp.Or(c.Handover, min(2*c.election(), maxHandover))
 }
 
 // cede hands the leadership to another voter that answers, if the local member is the leader. etcd tries this itself when it stops, but by then the peers cannot be
